@@ -1,0 +1,145 @@
+"""The one subject rule, and the one table of who says what to whom.
+
+    <mesh>.<NodeID>.<party>.<key>.<Type>
+
+Fixed positions first and the type, dots and all, last, so that NATS wildcards do all routing. `TABLE` carries for
+each type what its tokens mean, how it travels, and which role may publish and subscribe it with which tokens bound
+to its own name; server permissions are generated from it (`rights`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bakemesh.protocol import names
+from bakemesh.protocol.errors import NameRefused, SubjectError
+
+ANY = "*"
+NO_KEY = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A concrete subject, in its five parts."""
+
+    mesh: str
+    node_id: str
+    party: str
+    key: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.mesh}.{self.node_id}.{self.party}.{self.key}.{self.type}"
+
+
+def build(mesh: str, node_id: str, party: str, key: str, type: str) -> str:  # noqa: A002
+    """The subject of a message. Raises NameRefused where a part cannot be a token."""
+    names.check("mesh", mesh)
+    names.check("NodeID", node_id)
+    names.check("party", party)
+    names.check("RecipeID", key)
+    _check_type(type)
+    return f"{mesh}.{node_id}.{party}.{key}.{type}"
+
+
+def pattern(mesh: str, type: str, *, node_id: str = ANY, party: str = ANY, key: str = ANY) -> str:  # noqa: A002
+    """A subscription or filter: each part a token or `*`; `type` may end in `*` or `>`."""
+    return f"{mesh}.{node_id}.{party}.{key}.{type}"
+
+
+def parse(subject: str) -> Subject:
+    """The parts of a concrete subject. Raises SubjectError, which says which part is wrong."""
+    parts = subject.split(".", 4)
+    if len(parts) != 5:
+        raise SubjectError(f"subject {subject[:200]!r}: expected <mesh>.<NodeID>.<party>.<key>.<Type>")
+    mesh, node_id, party, key, type_ = parts
+    try:
+        names.check("mesh", mesh)
+        names.check("NodeID", node_id)
+        names.check("party", party)
+        names.check("RecipeID", key)
+        _check_type(type_)
+    except NameRefused as error:
+        raise SubjectError(f"subject {subject[:200]!r}: {error}") from error
+    return Subject(mesh, node_id, party, key, type_)
+
+
+def _check_type(type_: str) -> None:
+    for segment in type_.split("."):
+        if not segment:
+            raise NameRefused("type", type_[:200], "holds an empty segment")
+        if len(segment) > names.TOKEN_LENGTH or not names.is_valid("segment", segment):
+            raise NameRefused("type", type_[:200], f"segment {segment[:80]!r} is no token")
+
+
+class Role(StrEnum):
+    """Kinds of identity that the server knows."""
+
+    BUILDER = "builder"
+    SUPERVISOR = "supervisor"
+    OPERATOR = "operator"
+    DASHBOARD = "dashboard"
+
+
+class Own(StrEnum):
+    """Which token of a subject a right binds to the identity's own name."""
+
+    NODE = "node"  # NodeID = the Builder's own
+    PARTY = "party"  # party = its own name; a Builder's is builder-<NodeID>
+    NOTHING = "nothing"  # any node, any party
+
+
+class Travels(StrEnum):
+    """How a type gets from one to the other."""
+
+    INBOX = "stored in the inbox"
+    REQUEST = "request"
+    STATUS = "stored in the status stream"
+    DATA = "stored in the data stream"
+    CORE = "core"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table: a type (or a type pattern ending in `*`) and the rights to it."""
+
+    type: str
+    travels: Travels
+    publish: tuple[tuple[Role, Own], ...]
+    subscribe: tuple[tuple[Role, Own], ...]
+
+
+RECIPE = "Psyclone.Builder.Recipe"
+BAKE_DATA_PUSH = "Psyclone.Builder.BakeData"
+CONTROL = "Psyclone.Builder.BakeControl"
+BAKE = "Psyclone.Builder.Bake"
+RESULT = "Psyclone.Builder.Result"
+OUTCOMES = ("Success", "Failed", "Paused", "Cancelled", "Restarted")
+
+_MINTS = ((Role.SUPERVISOR, Own.PARTY), (Role.OPERATOR, Own.PARTY), (Role.BUILDER, Own.PARTY))
+_READS = ((Role.SUPERVISOR, Own.PARTY), (Role.BUILDER, Own.PARTY), (Role.OPERATOR, Own.NOTHING))
+_WATCHES = (*_READS, (Role.DASHBOARD, Own.NOTHING))
+
+TABLE: tuple[Row, ...] = (
+    Row(RECIPE, Travels.INBOX, publish=_MINTS, subscribe=()),
+    Row(BAKE_DATA_PUSH, Travels.INBOX, publish=_MINTS, subscribe=()),
+    Row(f"{CONTROL}.*", Travels.REQUEST, publish=_MINTS, subscribe=((Role.BUILDER, Own.NODE),)),
+    *(
+        Row(f"{BAKE}.{name}", Travels.STATUS, publish=((Role.BUILDER, Own.NODE),), subscribe=_WATCHES)
+        for name in ("Status", *OUTCOMES)
+    ),
+    # Data is read from its stream and never subscribed: core also delivers what a full stream refused.
+    Row(f"{BAKE}.Data", Travels.DATA, publish=((Role.BUILDER, Own.NODE),), subscribe=()),
+    Row("Psyclone.SystemStatus", Travels.CORE, publish=((Role.BUILDER, Own.NODE),), subscribe=_WATCHES),
+    Row("Psyclone.Builder.Performance", Travels.CORE, publish=((Role.BUILDER, Own.NODE),), subscribe=_WATCHES),
+)
+# SystemStatus and Performance have the Builder as their party; whoever may watch may see every node's.
+
+
+def travels(type: str) -> Travels | None:  # noqa: A002
+    """How a type travels; None for one that the table does not hold (a module's own)."""
+    for row in TABLE:
+        if row.type == type or (row.type.endswith(".*") and type.rpartition(".")[0] == row.type[:-2]):
+            return row.travels
+    return None
