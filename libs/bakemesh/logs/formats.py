@@ -64,5 +64,5 @@ class Readable(logging.Formatter):
 
 def _word(value: object) -> str:
     text = str(value)
-    return json.dumps(text, ensure_ascii=False) if not text or any(c.isspace() or c == '"' for c in text)
-    else text
+    plain = bool(text) and not any(c.isspace() or c == '"' for c in text)
+    return text if plain else json.dumps(text, ensure_ascii=False)
