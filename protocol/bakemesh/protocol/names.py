@@ -1,7 +1,7 @@
 """Names that become subject tokens, checked where they are written.
 
-A token matches `[A-Za-z0-9_-]`, 1 to 64 characters; the limits of each kind are in `LIMITS` (RecipeID: the sum of
-its parts). A refused name says which character, or how long it may be.
+A token matches `[A-Za-z0-9_-]`, 1 to 64 characters; the limits of each kind are in `LIMITS` (RecipeID: the
+sum of its parts). A refused name says which character, or how long it may be.
 """
 
 from __future__ import annotations

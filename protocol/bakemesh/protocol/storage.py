@@ -49,3 +49,18 @@ def ids_bucket(mesh: str) -> str:
 def claim_key(node_id: str) -> str:
     """The key of a Builder's claim in the nodes bucket."""
     return f"{node_id}.claim"
+
+
+def cohorts_bucket(mesh: str) -> str:
+    """Cohorts: key = cohort, value = its members."""
+    return f"{mesh}-cohorts"
+
+
+def bucket_stream(bucket: str) -> str:
+    """The stream that a KV bucket is."""
+    return f"KV_{bucket}"
+
+
+def bucket_subject(bucket: str, key: str) -> str:
+    """The subject of one key of a bucket; `>` for all of them."""
+    return f"$KV.{bucket}.{key}"

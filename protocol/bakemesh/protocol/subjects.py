@@ -2,9 +2,9 @@
 
     <mesh>.<NodeID>.<party>.<key>.<Type>
 
-Fixed positions first and the type, dots and all, last, so that NATS wildcards do all routing. `TABLE` carries for
-each type what its tokens mean, how it travels, and which role may publish and subscribe it with which tokens bound
-to its own name; server permissions are generated from it (`rights`).
+Fixed positions first and the type, dots and all, last, so that NATS wildcards do all routing. `TABLE` carries
+for each type what its tokens mean, how it travels, and which role may publish and subscribe it with which
+tokens bound to its own name; server permissions are generated from it (`rights`).
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Role(StrEnum):
     SUPERVISOR = "supervisor"
     OPERATOR = "operator"
     DASHBOARD = "dashboard"
+    LEAF = "leaf"  # the link of a leaf server; trusted mesh-wide
 
 
 class Own(StrEnum):
@@ -100,14 +101,21 @@ class Travels(StrEnum):
     CORE = "core"
 
 
+Rights = tuple[tuple[Role, Own], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table: a type (or a type pattern ending in `*`) and the rights to it."""
+    """One row of the table: a type (or a type pattern ending in `*`) and the rights to it.
+
+    `subscribe` is live, on core NATS; `read` is from the stream that stores the type.
+    """
 
     type: str
     travels: Travels
-    publish: tuple[tuple[Role, Own], ...]
-    subscribe: tuple[tuple[Role, Own], ...]
+    publish: Rights
+    subscribe: Rights
+    read: Rights = ()
 
 
 RECIPE = "Psyclone.Builder.Recipe"
@@ -115,26 +123,33 @@ BAKE_DATA_PUSH = "Psyclone.Builder.BakeData"
 CONTROL = "Psyclone.Builder.BakeControl"
 BAKE = "Psyclone.Builder.Bake"
 RESULT = "Psyclone.Builder.Result"
+SYSTEM_STATUS = "Psyclone.SystemStatus"
+PERFORMANCE = "Psyclone.Builder.Performance"
+COHORT_MESSAGE = "Psyclone.Builder.Cohort.Message"
 OUTCOMES = ("Success", "Failed", "Paused", "Cancelled", "Restarted")
 
-_MINTS = ((Role.SUPERVISOR, Own.PARTY), (Role.OPERATOR, Own.PARTY), (Role.BUILDER, Own.PARTY))
-_READS = ((Role.SUPERVISOR, Own.PARTY), (Role.BUILDER, Own.PARTY), (Role.OPERATOR, Own.NOTHING))
-_WATCHES = (*_READS, (Role.DASHBOARD, Own.NOTHING))
+# A Builder has a Supervisor's rights under its own name, for child recipes and forwarding.
+_MINTS: Rights = ((Role.SUPERVISOR, Own.PARTY), (Role.OPERATOR, Own.PARTY), (Role.BUILDER, Own.PARTY))
+_BUILDS: Rights = ((Role.BUILDER, Own.NODE),)
+_OWNS: Rights = ((Role.SUPERVISOR, Own.PARTY), (Role.BUILDER, Own.PARTY), (Role.OPERATOR, Own.NOTHING))
+_WATCHES: Rights = (*_OWNS, (Role.DASHBOARD, Own.NOTHING))
+_STEERS: Rights = ((Role.SUPERVISOR, Own.NOTHING), (Role.OPERATOR, Own.NOTHING))
+_SEES: Rights = (*_STEERS, (Role.BUILDER, Own.NOTHING), (Role.DASHBOARD, Own.NOTHING))
 
 TABLE: tuple[Row, ...] = (
-    Row(RECIPE, Travels.INBOX, publish=_MINTS, subscribe=()),
-    Row(BAKE_DATA_PUSH, Travels.INBOX, publish=_MINTS, subscribe=()),
-    Row(f"{CONTROL}.*", Travels.REQUEST, publish=_MINTS, subscribe=((Role.BUILDER, Own.NODE),)),
+    Row(RECIPE, Travels.INBOX, publish=_MINTS, subscribe=(), read=_BUILDS),
+    Row(BAKE_DATA_PUSH, Travels.INBOX, publish=_MINTS, subscribe=(), read=_BUILDS),
+    Row(f"{CONTROL}.*", Travels.REQUEST, publish=_MINTS, subscribe=_BUILDS),
     *(
-        Row(f"{BAKE}.{name}", Travels.STATUS, publish=((Role.BUILDER, Own.NODE),), subscribe=_WATCHES)
+        Row(f"{BAKE}.{name}", Travels.STATUS, publish=_BUILDS, subscribe=_WATCHES, read=_WATCHES)
         for name in ("Status", *OUTCOMES)
     ),
     # Data is read from its stream and never subscribed: core also delivers what a full stream refused.
-    Row(f"{BAKE}.Data", Travels.DATA, publish=((Role.BUILDER, Own.NODE),), subscribe=()),
-    Row("Psyclone.SystemStatus", Travels.CORE, publish=((Role.BUILDER, Own.NODE),), subscribe=_WATCHES),
-    Row("Psyclone.Builder.Performance", Travels.CORE, publish=((Role.BUILDER, Own.NODE),), subscribe=_WATCHES),
+    Row(f"{BAKE}.Data", Travels.DATA, publish=_BUILDS, subscribe=(), read=_OWNS),
+    Row(SYSTEM_STATUS, Travels.CORE, publish=_BUILDS, subscribe=_SEES),
+    Row(PERFORMANCE, Travels.CORE, publish=_BUILDS, subscribe=_SEES),
+    Row(COHORT_MESSAGE, Travels.REQUEST, publish=_MINTS, subscribe=(*_BUILDS, *_STEERS)),
 )
-# SystemStatus and Performance have the Builder as their party; whoever may watch may see every node's.
 
 
 def travels(type: str) -> Travels | None:  # noqa: A002

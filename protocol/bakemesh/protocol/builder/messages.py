@@ -11,7 +11,7 @@ from pydantic import Field
 
 from bakemesh.protocol.identity import IdentityMessage
 from bakemesh.protocol.message import Flag, Message, Payload, family, registered
-from bakemesh.protocol.subjects import BAKE, BAKE_DATA_PUSH, CONTROL, RECIPE, RESULT
+from bakemesh.protocol.subjects import BAKE, BAKE_DATA_PUSH, CONTROL, RECIPE, RESULT, SYSTEM_STATUS
 
 Kind = Literal["start", "step", "interim", "ack", "outcome"]
 
@@ -197,7 +197,7 @@ class Result(Message):
 class SystemStatus(Message):
     """A node's state, published on change and every 5 s; the last one is kept in the nodes bucket."""
 
-    TYPE: ClassVar[str] = "Psyclone.SystemStatus"
+    TYPE: ClassVar[str] = SYSTEM_STATUS
     node: str = Field(alias="Node")
     node_id: str = Field(alias="NodeID")
     boot: str
