@@ -51,7 +51,7 @@ class Policy:
             raise ValueError("a restart policy's first pause is at most its longest")
 
 
-# A node without its Builder is no node: it is never quarantined and never waits long. Exit 6: it has one already.
+# A node is nothing without its Builder: never quarantined, never waited for long. Exit 6: it has one already.
 BUILDER = Policy(never_quarantine=True, most_s=5.0, final_codes=frozenset({6}))
 
 
