@@ -1,0 +1,469 @@
+"""One connection to a NATS server, with the client library's traps closed.
+
+Guarantees: `open` ends in bounded time with a typed error; a lost link is made again for ever, with jitter; a
+link that died without a word is noticed within about six seconds; nothing is sent while the link is down
+(`NotConnected`: no request is carried out minutes later); a refused publish fails what waits for its answer;
+`listen` returns when the server has the subscription; a connection closed by the server is an event and fails
+what waits. Left out: messages and envelopes (`connection`), JetStream (`jsapi`, `storing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client, Server
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from bakemesh.bus.errors import (
+    AccessDenied,
+    BadCredentials,
+    BusClosed,
+    BusError,
+    BusUnreachable,
+    MessageTooLarge,
+    NoResponder,
+    NotConnected,
+    RequestTimeout,
+)
+from bakemesh.bus.events import Closed, Denied, Disconnected, Event, Reconnected, SlowConsumer
+from bakemesh.bus.settings import BusSettings
+
+log = logging.getLogger(__name__)
+
+PING_INTERVAL_S = 2  # with two unanswered pings a dead link is dropped after about 5 s
+PINGS_UNANSWERED = 2
+FIRST_RETRY_S = 0.1
+LONGEST_RETRY_S = 2.0
+REVIVE_S = 1.0
+ATTEMPT_S = 2  # the client library takes whole seconds
+_DENIED = re.compile(r'permissions violation for (publish|subscription)[^"]*"([^"]+)"', re.IGNORECASE)
+_STATUS = "Status"
+
+
+class Expected:
+    """One answer that is waited for: put `reply` into the message, await `future`, `Link.forget` it at the
+    end.
+    """
+
+    __slots__ = ("future", "reply", "target", "token")
+
+    def __init__(self, target: str, token: str, reply: str, future: asyncio.Future[Msg]) -> None:
+        self.target, self.token, self.reply, self.future = target, token, reply, future
+
+
+class Link:
+    """A connection. Made by `open`, ended by `close`."""
+
+    def __init__(self, settings: BusSettings) -> None:
+        self.settings = settings
+        self._client = Client()
+        self._waiting: dict[str, Expected] = {}
+        self._tokens = itertools.count()
+        self._inbox = f"_INBOX.{settings.party}.{secrets.token_hex(12)}"
+        self._callbacks: list[Callable[[Event], None]] = []
+        self._denied_subscriptions: set[str] = set()
+        self._dropped: dict[str, int] = {}
+        self._reasons: list[str] = []
+        self._refused: asyncio.Future[str] | None = None
+        self._up = asyncio.Event()
+        self._opened = False
+        self._closing = False
+        self._gone: str | None = None
+        self._reviver: asyncio.Task[None] | None = None
+
+    # -- making and ending it
+
+    @classmethod
+    async def open(cls, settings: BusSettings) -> Link:
+        """Connects. Raises BusUnreachable, AccessDenied or BadCredentials within `connect_timeout_s`."""
+        link = cls(settings)
+        link._refused = asyncio.get_running_loop().create_future()
+        attempt = asyncio.create_task(link._client.connect(**link._options()))
+        try:
+            raced: set[asyncio.Future[Any]] = {attempt, link._refused}
+            await asyncio.wait(raced, timeout=settings.connect_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not attempt.done() or attempt.exception() is not None:
+                raise link._why_not(attempt)
+            link._opened = True
+            link._up.set()
+            await link.listen(f"{link._inbox}.*", link._on_answer)
+        except BaseException:
+            await link._abandon(attempt)
+            raise
+        link._reviver = asyncio.create_task(link._revive())
+        return link
+
+    def _options(self) -> dict[str, Any]:
+        settings, given = self.settings, self.settings.credentials
+        options: dict[str, Any] = {
+            "servers": list(settings.servers),
+            "name": settings.sender,
+            "inbox_prefix": f"_INBOX.{settings.party}",
+            "allow_reconnect": True,
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": FIRST_RETRY_S,
+            "reconnect_to_server_handler": self._next_server,
+            "connect_timeout": ATTEMPT_S,
+            "ping_interval": PING_INTERVAL_S,
+            "max_outstanding_pings": PINGS_UNANSWERED,
+            "drain_timeout": settings.close_timeout_s,
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnected,
+            "reconnected_cb": self._on_reconnected,
+            "closed_cb": self._on_closed,
+        }
+        try:
+            if settings.tls:
+                options["tls"] = settings.tls.context()
+            if given:
+                if given.nkey_file:
+                    options["nkeys_seed_str"] = given.nkey_file.read_text("ascii").strip()
+                elif given.nkey_seed:
+                    options["nkeys_seed_str"] = given.nkey_seed
+                options |= {
+                    key: value
+                    for key, value in (
+                        ("user", given.user),
+                        ("password", given.password),
+                        ("token", given.token),
+                    )
+                    if value is not None
+                }
+        except (OSError, UnicodeError) as error:
+            raise BadCredentials(f"credentials cannot be read: {error}") from error
+        return options
+
+    def _why_not(self, attempt: asyncio.Task[None]) -> BusError:
+        settings = self.settings
+        if self._refused is not None and self._refused.done():
+            return AccessDenied(
+                "connect", ", ".join(settings.servers), who=settings.party, reason=self._refused.result()
+            )
+        error = attempt.exception() if attempt.done() else None
+        if isinstance(error, ImportError):
+            return BadCredentials("nkey credentials need the extra: pip install 'bakemesh[auth]'")
+        if error is not None and not isinstance(error, nats.errors.Error | OSError | TimeoutError):
+            return BadCredentials(
+                f"the credentials or the address cannot be used: {error or type(error).__name__}"
+            )
+        if error is not None:
+            self._note(error)
+        return BusUnreachable(settings.servers, self._reasons, settings.connect_timeout_s)
+
+    async def _abandon(self, attempt: asyncio.Task[None]) -> None:
+        self._closing = True
+        attempt.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await attempt
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(1):
+                await self._client.close()
+
+    async def close(self) -> None:
+        """Lets handlers finish what has arrived, sends what is pending, and closes; all within
+        `close_timeout_s`.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        if self._reviver:
+            self._reviver.cancel()
+        limit = self.settings.close_timeout_s
+        if self._client.is_connected:
+            # A task of its own: when its time is up, the library's drain cancels whoever awaits it.
+            draining = asyncio.create_task(self._client.drain())
+            await asyncio.wait({draining}, timeout=limit)
+            if not draining.done():
+                draining.cancel()
+            await asyncio.wait({draining}, timeout=1)
+            if draining.done() and not draining.cancelled() and (error := draining.exception()):
+                log.debug("drain: %s", error)
+        if not self._client.is_closed:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(limit):
+                    await self._client.close()
+        self._end("closed")
+
+    # -- what it is
+
+    @property
+    def connected(self) -> bool:
+        """Whether the link is up, as far as one can know."""
+        return self._up.is_set() and self._client.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        """The largest payload in bytes that the server takes."""
+        return int(self._client.max_payload)
+
+    @property
+    def auth_required(self) -> bool:
+        """Whether the server wants credentials of everyone."""
+        return bool(self._client._server_info.get("auth_required", False))
+
+    @property
+    def domain(self) -> str | None:
+        """The JetStream domain of the server, None where it has none. The server says so as it greets."""
+        return self._client._server_info.get("domain") or None
+
+    @property
+    def jetstream(self) -> bool:
+        """Whether the server has JetStream."""
+        return bool(self._client._server_info.get("jetstream", False))
+
+    @property
+    def server_version(self) -> str:
+        """The server's version."""
+        return str(self._client._server_info.get("version", "?"))
+
+    @property
+    def url(self) -> str:
+        """The server's address, without user and password."""
+        found = self._client.connected_url
+        return f"{found.scheme}://{found.hostname}:{found.port}" if found else self.settings.servers[0]
+
+    @property
+    def inbox(self) -> str:
+        """The private prefix of this connection's answers."""
+        return self._inbox
+
+    def on_event(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Calls back on every event, in the loop. Returns what takes the callback out again."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    async def wait_connected(self, timeout: float) -> None:
+        """Returns when the link is up. Raises NotConnected when it is not in time, BusClosed when it never
+        will be.
+        """
+        self._check_open()
+        if self.connected:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._up.wait()
+        except TimeoutError:
+            raise NotConnected(f"no link to {', '.join(self.settings.servers)} for {timeout:g} s") from None
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._gone is not None:
+            raise BusClosed(f"the connection is closed: {self._gone}")
+
+    # -- sending, asking, listening
+
+    async def send(
+        self, subject: str, payload: bytes, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Hands one message to the server. Raises NotConnected, BusClosed, MessageTooLarge."""
+        client = self._client
+        if not client.is_connected or self._gone is not None:
+            self._check_open()
+            raise NotConnected(f"{subject}: not sent, the link to {', '.join(self.settings.servers)} is down")
+        try:
+            await client.publish(subject, payload, reply, None if headers is None else dict(headers))
+        except nats.errors.MaxPayloadError:
+            raise MessageTooLarge(subject, len(payload), self.max_payload) from None
+        except (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError):
+            raise BusClosed(f"{subject}: not sent, the connection is closed") from None
+        except nats.errors.OutboundBufferLimitError:
+            raise NotConnected(f"{subject}: not sent, the link is down") from None
+
+    def expect(self, target: str) -> Expected:
+        """An inbox for one answer to what goes to `target`; a denial of `target` fails it with
+        AccessDenied.
+        """
+        token = f"{next(self._tokens):x}"
+        made = Expected(target, token, f"{self._inbox}.{token}", asyncio.get_running_loop().create_future())
+        self._waiting[token] = made
+        return made
+
+    def forget(self, expected: Expected) -> None:
+        """Ends an expectation, whether or not it was met."""
+        self._waiting.pop(expected.token, None)
+        if not expected.future.done():
+            expected.future.cancel()
+
+    async def ask(
+        self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
+    ) -> Msg:
+        """One request, one answer. A link that is down is waited for within `timeout` (seconds).
+
+        Raises NoResponder, RequestTimeout, NotConnected, AccessDenied, MessageTooLarge, BusClosed.
+        """
+        expected = self.expect(subject)
+        try:
+            async with asyncio.timeout(timeout):
+                if not self.connected:
+                    await self.wait_connected(timeout)
+                await self.send(subject, payload, expected.reply, headers)
+                answer = await expected.future
+        except TimeoutError:
+            raise RequestTimeout(subject, timeout) from None
+        finally:
+            self.forget(expected)
+        if is_no_responders(answer):
+            raise NoResponder(subject)
+        return answer
+
+    async def listen(
+        self, pattern: str, callback: Callable[[Msg], Awaitable[None]], queue: str = ""
+    ) -> Subscription:
+        """Subscribes; when it returns, the server has the subscription. Raises AccessDenied, NotConnected,
+        BusClosed.
+        """
+        await self.wait_connected(self.settings.request_timeout_s)
+        self._denied_subscriptions.discard(pattern.lower())
+        try:
+            made = await self._client.subscribe(pattern, queue=queue, cb=callback)
+            await self.barrier()
+        except nats.errors.ConnectionClosedError:
+            raise BusClosed(f"{pattern}: not subscribed, the connection is closed") from None
+        if pattern.lower() in self._denied_subscriptions:
+            await self.unlisten(made)
+            raise AccessDenied("subscribe", pattern, who=self.settings.party)
+        return made
+
+    async def unlisten(self, subscription: Subscription, *, drain: bool = False) -> None:
+        """Ends a subscription; with `drain` what has arrived is handled first. Never raises for a
+        dead link.
+        """
+        with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+            if drain and self.connected:
+                await subscription.drain()  # type: ignore[no-untyped-call]
+            else:
+                await subscription.unsubscribe()
+
+    async def barrier(self) -> None:
+        """Returns when the server has processed all that was sent before. Raises NotConnected when it cannot
+        tell.
+
+        Twice, since the library's PING overtakes what is pending: the second one cannot.
+        """
+        try:
+            for _ in range(2):
+                await self._client.flush(timeout=int(self.settings.request_timeout_s) or 1)
+        except nats.errors.ConnectionClosedError:
+            raise BusClosed("the connection is closed") from None
+        except (nats.errors.Error, TimeoutError, OSError, RuntimeError):
+            # The link went down in between. Subscriptions come back with it; then nothing of ours is pending.
+            await self.wait_connected(self.settings.request_timeout_s)
+
+    # -- what the library calls
+
+    async def _on_answer(self, msg: Msg) -> None:
+        expected = self._waiting.pop(msg.subject[len(self._inbox) + 1 :], None)
+        if expected is not None and not expected.future.done():
+            expected.future.set_result(msg)
+
+    async def _on_error(self, error: Exception) -> None:
+        if isinstance(error, nats.errors.SlowConsumerError):
+            pattern = error.sub.subject if error.sub else error.subject
+            self._dropped[pattern] = dropped = self._dropped.get(pattern, 0) + 1
+            if dropped & (dropped - 1) == 0:  # 1, 2, 4, 8 …: told early, not told a million times
+                log.warning("slow consumer on %s: %d messages dropped", pattern, dropped)
+                self._tell(SlowConsumer(pattern, dropped))
+            return
+        text = str(error)
+        if found := _DENIED.search(text):
+            operation = "publish" if found.group(1).lower() == "publish" else "subscribe"
+            self._on_denied(operation, found.group(2).lower())
+            return
+        self._note(error)
+        if not self._opened and self._refused is not None and not self._refused.done() and _is_refusal(error):
+            self._refused.set_result(text)
+
+    def _on_denied(self, operation: str, subject: str) -> None:
+        if operation == "subscribe":
+            self._denied_subscriptions.add(subject)
+        else:
+            for expected in [one for one in self._waiting.values() if one.target.lower() == subject]:
+                del self._waiting[expected.token]
+                if not expected.future.done():
+                    expected.future.set_exception(
+                        AccessDenied(operation, expected.target, who=self.settings.party)
+                    )
+        log.warning("%s may not %s %s", self.settings.party, operation, subject)
+        self._tell(Denied(operation, subject))
+
+    def _note(self, error: BaseException) -> None:
+        text = str(error) or type(error).__name__
+        if text not in self._reasons:
+            log.debug("link: %s", text)
+            self._reasons = [*self._reasons[-7:], text]
+
+    async def _on_disconnected(self) -> None:
+        if not self._opened or self._closing or not self._up.is_set():
+            return
+        self._up.clear()
+        reason = self._reasons[-1] if self._reasons else "connection lost"
+        log.warning("bus link down: %s", reason)
+        self._tell(Disconnected(reason))
+
+    async def _on_reconnected(self) -> None:
+        self._reasons = []
+        self._up.set()
+        log.info("bus link up again at %s", self.url)
+        self._tell(Reconnected(self.url))
+
+    async def _on_closed(self) -> None:
+        if self._closing or not self._opened:
+            return
+        reason = str(self._client.last_error or "by the server")
+        log.error("bus connection closed for good: %s", reason)
+        self._end(reason)
+        self._tell(Closed(reason))
+
+    def _end(self, reason: str) -> None:
+        self._gone = self._gone or reason
+        self._up.set()  # whoever waits for the link learns that it is gone
+        for expected in self._waiting.values():
+            if not expected.future.done():
+                expected.future.set_exception(
+                    BusClosed(f"{expected.target}: the connection is closed: {reason}")
+                )
+                expected.future.exception()  # taken: nobody may be waiting
+        self._waiting.clear()
+
+    def _tell(self, event: Event) -> None:
+        for callback in list(self._callbacks):
+            try:
+                callback(event)
+            except Exception:
+                log.exception("a callback failed on %s", event)
+
+    def _next_server(self, pool: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
+        chosen = min(pool, key=lambda server: server.reconnects)
+        longest = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(chosen.reconnects, 10))
+        return chosen, random.uniform(FIRST_RETRY_S / 2, longest)
+
+    async def _revive(self) -> None:
+        """Starts reconnecting again where the library's own task died of an error that it does not expect."""
+        while True:
+            await asyncio.sleep(REVIVE_S)
+            client = self._client
+            task = client._reconnection_task
+            if client.is_reconnecting and task is not None and task.done():
+                if not task.cancelled() and (error := task.exception()):
+                    log.warning("reconnecting failed with %r; once more", error)
+                client._reconnection_task = asyncio.create_task(client._attempt_reconnect())
+
+
+def is_no_responders(msg: Msg) -> bool:
+    """Whether this is the server's own answer that nobody listens."""
+    return not msg.data and bool(msg.headers) and (msg.headers or {}).get(_STATUS) == "503"
+
+
+def _is_refusal(error: Exception) -> bool:
+    text = str(error).lower()
+    return isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in text
