@@ -1,22 +1,26 @@
 """The small interface of every step kind: `run(context, stop) -> StepResult`.
 
-A step never publishes, journals or reads a clock by itself; everything it may touch is in its context. `stop` says
-why it should end; a step ends soon after and answers with what it left behind. Timeouts, retries and `on-failure`
-are the session's business, not a step's.
+A step never publishes, journals or reads a clock by itself; everything it may touch is in its context.
+`stop` says why it should end; a step ends soon after and answers with what it left behind. Timeouts, retries
+and `on-failure` are the session's business, not a step's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bakemesh.protocol.builder.codes import Code, StepOutcome
 from bakemesh.protocol.builder.spec.model import Step
 from bakemesh.protocol.identity import Identity
+
+if TYPE_CHECKING:
+    from bakemesh.processes import Keeper
 
 
 class StopReason(StrEnum):
@@ -53,20 +57,23 @@ class Stop:
 class StepResult:
     """How an attempt ended. `summary` is the Builder's own words, never a child's output.
 
-    `code` is set where the bake's Failed must carry something else than `step_failed`.
+    `code` is set where the bake's Failed must carry something else than `step_failed`. `lost`: the attempt
+    says nothing about the step, for what minded its processes was killed; a retryable step is run again
+    whatever its `retries`.
     """
 
     outcome: StepOutcome
     summary: str
     exitcode: int | None = None
     code: Code | None = None
+    lost: bool = False
 
 
 class Output(Protocol):
     """Where a step's payload goes. Waiting in `write` *is* the backpressure."""
 
     async def write(self, stream: str, data: bytes) -> None:
-        """Takes bytes of `stream` (stdout, stderr). Returns when they are journaled or buffered within bounds."""
+        """Takes bytes of `stream` (stdout, stderr). Returns when they are journaled, or buffered in bounds."""
 
     async def end(self, stream: str) -> None:
         """The last chunk of `stream`: sent at once, with finalchunk where the stream wrote anything."""
@@ -101,16 +108,19 @@ class StepContext:
     folder: Path  # the bake's own folder; `cwd` and `into` start here
     expand: Callable[[str], str]  # references; raises ReferenceFailed (the step fails and says so)
     output: Output
-    progress: Callable[[int | None, str | None], Awaitable[None]]  # percent of this step, summary → interim Status
+    progress: Callable[
+        [int | None, str | None], Awaitable[None]
+    ]  # percent of this step, summary → interim Status
     ask: Callable[[str], Awaitable[None]]  # interim Status with request=<name>
     pushes: Pushes
     keep_entry: Callable[[str, bytes], Awaitable[None]]  # for later ${entry:…} and stdin-entry
     entry: Callable[[str], bytes]
-    processes: Any  # bakemesh.processes.Keeper
+    processes: Keeper
     environment: Mapping[str, str]  # the chosen list a child starts from, never the Builder's own
     kill_grace_s: float = 2.0
     children: Children | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic  # seconds
 
 
 class StepRunner(Protocol):
