@@ -1,7 +1,7 @@
 """A recipe, parsed and validated: frozen values, durations in milliseconds, sizes in bytes.
 
-Texts that may hold references (`${step:fetch.exitcode}`) are kept as written; `references` expands them when the
-step starts. Source: protocol/builder-v1.md, "Recipes".
+Texts that may hold references (`${step:fetch.exitcode}`) are kept as written; `references` expands them when
+the step starts. Source: protocol/builder-v1.md, "Recipes".
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ProcessStep(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CliStep(ProcessStep):
-    """A program. `argv` is the split command or the `<arg>` list; with `shell` it is one text for /bin/sh -c."""
+    """A program. `argv`: the split command or the `<arg>` list; with `shell`, one text for /bin/sh -c."""
 
     KIND: ClassVar[str] = "cli"
     argv: tuple[str, ...]
@@ -62,7 +62,10 @@ class CliStep(ProcessStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeStep(ProcessStep):
-    """A snippet in a fresh interpreter. `language` is python or sh; `source` is taken as it is, unexpanded."""
+    """A snippet in a fresh interpreter. `language`: python or sh; `source` is as written, unexpanded.
+
+    An indented Python source is dedented: as written it could not run.
+    """
 
     KIND: ClassVar[str] = "code"
     language: str
@@ -80,7 +83,7 @@ class RequestDataStep(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeStep(Step):
-    """An inner recipe for another node's Builder. `xml` is the inner `<recipe>` alone, `recipe` the same parsed."""
+    """An inner recipe for another node's Builder. `xml`: the inner element alone, `recipe`: the same."""
 
     KIND: ClassVar[str] = "recipe"
     node: str
@@ -90,7 +93,7 @@ class RecipeStep(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleStep(Step):
-    """Creates, registers and runs a component. `xml` is the element; validated here, run by the component host."""
+    """Creates, registers and runs a component. `xml`: the element, validated; run by the component host."""
 
     KIND: ClassVar[str] = "module"
     module: str

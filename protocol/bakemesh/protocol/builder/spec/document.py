@@ -1,0 +1,259 @@
+"""XML text → a tree of nodes that know their lines; the one place where a stranger's XML meets a parser.
+
+Guarantees: no DTD, no entities but the five of XML, nothing external (defusedxml); size, depth, number of
+elements and length of attributes are bounded and reading stops at the first bound that is passed, so that a
+bomb costs what its first bytes cost. Element and attribute names are lowered, for they are case-insensitive.
+Left out: comments and processing instructions are dropped, namespaces have no meaning here, and what a name
+means is `grammar`'s business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+from xml.sax.saxutils import escape, quoteattr
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import DefusedXMLParser, ParseError
+
+from bakemesh.protocol.builder.codes import Code
+from bakemesh.protocol.builder.spec.problems import Collector, RecipeRefused, quoted
+
+ROOT_BYTES = 1 << 20  # the root's name is looked for within these
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a spec may be. `steps` counts those of inner recipes too; depth 1 is the root."""
+
+    xml_bytes: int = 1 << 20
+    steps: int = 1_000
+    depth: int = 16
+    attribute_bytes: int = 64 << 10
+    elements: int = 20_000
+
+
+LIMITS: Final = Limits()
+
+
+@dataclass(slots=True)
+class Node:
+    """An element. `name` and the keys of `attributes` are lowered; `text` and `tail` as in ElementTree."""
+
+    name: str
+    line: int
+    attributes: dict[str, str]
+    children: list[Node] = field(default_factory=list)
+    text: str = ""
+    tail: str = ""
+    twice: tuple[str, ...] = ()  # attributes given twice, in different case
+
+    def texts(self) -> list[str]:
+        """The pieces of text directly inside, in order."""
+        return [self.text, *(child.tail for child in self.children)]
+
+
+class _BoundPassed(Exception):
+    """Raised when a bound is passed inside the parser."""
+
+    def __init__(self, line: int, element: str, attribute: str | None, message: str) -> None:
+        super().__init__(message)
+        self.line, self.element, self.attribute, self.message = line, element, attribute, message
+
+
+class _Tree:
+    """The parser's target: builds the nodes, watches the bounds."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.expat: Any = None
+        self.root: Node | None = None
+        self._open: list[Node] = []
+        self._texts: list[str] = []
+        self._last: Node | None = None  # the element closed last: text goes to its tail
+        self._elements = 0
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        line: int = self.expat.CurrentLineNumber
+        limits = self.limits
+        self._elements += 1
+        if self._elements > limits.elements:
+            raise _BoundPassed(line, tag, None, f"more than {limits.elements:,} elements; split the recipe")
+        if len(self._open) >= limits.depth:
+            raise _BoundPassed(line, tag, None, f"elements are nested deeper than {limits.depth}")
+        self._flush()
+        lowered: dict[str, str] = {}
+        twice: tuple[str, ...] = ()
+        for key, value in attributes.items():
+            name = key.lower()
+            if len(value) * 4 > limits.attribute_bytes:
+                size = len(value.encode())
+                if size > limits.attribute_bytes:
+                    raise _BoundPassed(
+                        line,
+                        tag,
+                        key,
+                        f"is {size:,} bytes long; at most {limits.attribute_bytes:,} are allowed",
+                    )
+            if name in lowered:
+                twice = (*twice, name)
+            lowered[name] = value
+        node = Node(tag.lower(), line, lowered, twice=twice)
+        if self._open:
+            self._open[-1].children.append(node)
+        else:
+            self.root = node
+        self._open.append(node)
+        self._last = None
+
+    def end(self, _tag: str) -> None:
+        self._flush()
+        self._last = self._open.pop()
+
+    def data(self, text: str) -> None:
+        self._texts.append(text)
+
+    def close(self) -> Node:
+        assert self.root is not None, "a well-formed document has a root"
+        return self.root
+
+    def _flush(self) -> None:
+        if self._texts and self._open:
+            text = "".join(self._texts)
+            if self._last is None:
+                self._open[-1].text += text
+            else:
+                self._last.tail += text
+        self._texts.clear()
+
+
+def read(xml: str, limits: Limits, problems: Collector) -> Node:
+    """The root of `xml`. Raises RecipeRefused where it is too large, not well-formed or passes a bound."""
+    size = len(xml)
+    encoded = b""
+    if size <= limits.xml_bytes:
+        try:
+            encoded = xml.encode()
+        except UnicodeEncodeError as error:
+            line = xml.count("\n", 0, error.start) + 1
+            problems.add(
+                line, None, None, f"character U+{ord(xml[error.start]):04X} cannot stand in XML; remove it"
+            )
+            raise RecipeRefused(problems.problems, Code.INVALID_RECIPE) from None
+        size = len(encoded)
+    if size > limits.xml_bytes:
+        problems.add(
+            1, None, None,
+            f"the XML is {size:,} bytes long; at most {limits.xml_bytes:,} are allowed"
+            " (split the recipe, or push large data with BakeData)",
+        )  # fmt: skip
+        raise RecipeRefused(problems.problems, Code.TOO_LARGE)
+    tree = _Tree(limits)
+    parser = DefusedXMLParser(target=tree, encoding="utf-8", forbid_dtd=True)
+    expat: Any = parser.parser  # defusedxml's parser is the pure one
+    tree.expat = expat
+    try:
+        parser.feed(encoded)
+        root: Any = parser.close()
+    except _BoundPassed as error:
+        problems.add(error.line, error.element, error.attribute, error.message)
+    except ParseError as error:
+        line, column = error.position
+        reason = str(error).partition(": line ")[0]
+        problems.add(
+            line, None, None, f"not well-formed XML: {reason}, at column {column + 1}{_hint(reason)}"
+        )
+    except DefusedXmlException:
+        problems.add(
+            expat.CurrentLineNumber,
+            None,
+            None,
+            "a document type (<!DOCTYPE …>, entities) is not allowed; remove it",
+        )
+    else:
+        assert isinstance(root, Node)
+        return root
+    raise RecipeRefused(problems.problems, Code.INVALID_RECIPE)
+
+
+_HINTS = {
+    "not well-formed (invalid token)": "; is a '<' or '&' meant as text? Write &lt; or &amp;, or use CDATA",
+    "undefined entity": "; only &lt; &gt; &amp; &quot; &apos; and &#…; are known",
+    "no element found": "; the recipe ends before its elements are closed",
+    "mismatched tag": "; every <element> is closed by </element> with the same letters",
+    "duplicate attribute": "; give it once",
+    "junk after document element": "; a recipe has one root element",
+}
+
+
+def _hint(reason: str) -> str:
+    return next((hint for known, hint in _HINTS.items() if reason.startswith(known)), "")
+
+
+class _Found(Exception):
+    """Raised when the root is read, to leave the parser."""
+
+
+class _RootOnly:
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag.lower() == "recipe":
+            names = [value for key, value in attributes.items() if key.lower() == "name"]
+            self.name = names[0] if names else ""
+        raise _Found
+
+
+def root_name(xml: str) -> str | None:
+    """The root's `name=`: "" where a `<recipe>` has none, None where no such root can be read within 1 MiB.
+
+    Reads no further than the root's start; raises nothing, whatever the text.
+    """
+    target = _RootOnly()
+    parser = DefusedXMLParser(target=target, encoding="utf-8", forbid_dtd=True)
+    begin, length = 0, 4096
+    try:
+        while begin < min(len(xml), ROOT_BYTES):
+            parser.feed(xml[begin : min(begin + length, ROOT_BYTES)].encode())
+            begin, length = begin + length, length * 2  # doubling: a long token is scanned a few times only
+    except _Found:
+        return target.name
+    except (ParseError, DefusedXmlException, UnicodeError):
+        return None
+    return None
+
+
+def write(node: Node, attributes: dict[str, str] | None = None) -> str:
+    """`node` as XML that reads back to the same tree; `attributes` in place of its own."""
+    parts: list[str] = []
+    _write(node, node.attributes if attributes is None else attributes, parts)
+    return "".join(parts)
+
+
+def _write(node: Node, attributes: dict[str, str], parts: list[str]) -> None:
+    given = "".join(f" {key}={quoteattr(value, _KEPT)}" for key, value in attributes.items())
+    if not node.children and not node.text:
+        parts.append(f"<{node.name}{given}/>")
+        return
+    parts.append(f"<{node.name}{given}>")
+    parts.append(_text(node.text))
+    for child in node.children:
+        _write(child, child.attributes, parts)
+        parts.append(_text(child.tail))
+    parts.append(f"</{node.name}>")
+
+
+_KEPT = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
+
+
+def _text(text: str) -> str:
+    escaped = escape(text, {"\r": "&#13;"})
+    if len(escaped) - len(text) <= 12 or "\r" in text:
+        return escaped
+    return "<![CDATA[" + text.replace("]]>", "]]]]><![CDATA[>") + "]]>"
+
+
+def shown(text: str) -> str:
+    """The beginning of a stray text, for a message."""
+    return quoted(text.strip(), 40)
