@@ -1,0 +1,122 @@
+"""The optional net: a cgroup v2 of the keeper and all below it, where this user may make one.
+
+The keeper is put into it once, right after its start, and every step is born in it: that costs a step
+nothing, and neither a cleared environment nor a lost parent gets a process out of it. Nothing depends on it;
+where it cannot be made (a read-only mount, no right to write, an old kernel) everything else works without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+
+from bakemesh.processes import proc
+
+
+def folder_name(token: str) -> str:
+    """The cgroup's name: the token itself may hold anything, and need not be shown to everyone."""
+    return "bakemesh-steps-" + hashlib.sha256(token.encode()).hexdigest()[:16]
+
+
+def mount_point() -> tuple[Path, str] | None:
+    """Where cgroup v2 is mounted, and which part of the hierarchy that shows."""
+    try:
+        lines = proc.read("/proc/self/mountinfo").decode(errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        if right.startswith("cgroup2 "):
+            parts = left.split()
+            return Path(parts[4].replace("\\040", " ")), parts[3]
+    return None
+
+
+def own_folder() -> Path | None:
+    """The cgroup v2 folder this process is in."""
+    mounted = mount_point()
+    if mounted is None:
+        return None
+    point, root = mounted
+    with contextlib.suppress(OSError):
+        for line in proc.read("/proc/self/cgroup").decode(errors="surrogateescape").splitlines():
+            if line.startswith("0::"):
+                path = line[3:]
+                if root != "/" and (path + "/").startswith(root + "/"):
+                    path = path[len(root) :]
+                return point / path.lstrip("/")
+    return None
+
+
+class StepCgroup:
+    """A cgroup for one token's keeper and steps."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def make(cls, token: str) -> StepCgroup | None:
+        """Makes it below the own cgroup, or finds it there; None where that is not possible."""
+        own = own_folder()
+        if own is None:
+            return None
+        folder = own / folder_name(token)
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError:
+            return None
+        if not (folder / "cgroup.procs").exists():
+            return None
+        return cls(folder)
+
+    def admit(self, pid: int) -> bool:
+        """Puts a process in; what it forks from then on is born inside."""
+        try:
+            (self.folder / "cgroup.procs").write_text(str(pid))
+        except OSError:
+            return False
+        return True
+
+    def members(self) -> list[int]:
+        """The processes inside, those of inner cgroups included; zombies are not listed."""
+        found: list[int] = []
+        for folder, _, _ in os.walk(self.folder):
+            with contextlib.suppress(OSError):
+                found += map(int, proc.read(folder + "/cgroup.procs").split())
+        return found
+
+    def holds(self, pid: int) -> bool:
+        """Whether a process, a zombie too, is in here."""
+        try:
+            return f"/{self.folder.name}".encode() in proc.read(f"/proc/{pid}/cgroup")
+        except OSError:
+            return False
+
+    def kill(self) -> int:
+        """KILL to everything inside, at once; returns how many there were."""
+        inside = self.members()
+        if inside:
+            try:
+                (self.folder / "cgroup.kill").write_text("1")
+            except OSError:  # before Linux 5.14
+                for pid in inside:
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, 9)
+        return len(inside)
+
+    def remove(self) -> None:
+        """Removes it if nothing is inside any more."""
+        for folder, _, _ in os.walk(self.folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+
+def existing(token: str) -> list[StepCgroup]:
+    """Every cgroup of this token: a dead predecessor may have lived in another part of the hierarchy."""
+    mounted = mount_point()
+    if mounted is None:
+        return []
+    name = folder_name(token)
+    return [StepCgroup(Path(folder) / name) for folder, inner, _ in os.walk(mounted[0]) if name in inner]

@@ -1,0 +1,304 @@
+"""The keeper, seen from this process: it starts steps, and is started again when it dies.
+
+Guarantees: a step is never started twice; when the keeper dies its steps die, end as `lost`, and only then a
+new keeper comes up; `close` ends every step and is bounded. Leaves out: retries, which are a matter of
+recipes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import importlib.util
+import itertools
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bakemesh.processes import frames, marks
+from bakemesh.processes.cgroup import StepCgroup
+from bakemesh.processes.errors import KeeperFailed, KeeperLost, Refusal, SpawnRefused
+from bakemesh.processes.link import Link, Request
+from bakemesh.processes.minded import Minded
+from bakemesh.processes.orphans import Orphans, become_subreaper
+from bakemesh.processes.spec import ProcessSpec, Swept
+
+CLOSE_S = 6.0  # for steps to die at `close`; what does not is left to the keeper, which goes on
+KEEPER_END_S = 3.0
+LOST_S = 10.0  # no word from a keeper about a dead minder's step: say what is known
+LONGEST_PAUSE_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+def find_program() -> Path:
+    """The keeper's file, found without importing it: it is a program of its own. Raises KeeperFailed."""
+    try:
+        spec = importlib.util.find_spec("bakemesh.keeper")
+    except ModuleNotFoundError:
+        spec = None
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        program = Path(folder) / "keeper.py"
+        if program.is_file():
+            return program
+    raise KeeperFailed(
+        "the keeper's program is not installed: no bakemesh/keeper/keeper.py on the import path"
+    )
+
+
+class Keeper:
+    """Starts processes; made by `Keeper.start`."""
+
+    def __init__(self, token: str, program: Path, python: str, options: Sequence[str]) -> None:
+        self._token = token
+        self._program = program
+        self._python = python
+        self._options = list(options)
+        self._cgroup = StepCgroup.make(token)
+        self._orphans = Orphans(token, self._cgroup)
+        self._idents = itertools.count(1)
+        self._minded: dict[int, Minded] = {}
+        self._links: dict[int, Link] = {}  # request → the life of the keeper that has it
+        self._gone: dict[int, Swept] = {}  # what a keeper said about dead minders, by request
+        self._swept: dict[Link, Swept] = {}  # what this process found after a keeper's death
+        self._link: Link | None = None
+        self._up = asyncio.Event()
+        self._closing = False
+        self._closed = asyncio.Event()
+        self._lingering: set[asyncio.Task[None]] = set()
+        self._watcher: asyncio.Task[None] | None = None
+        self.restarts = 0
+
+    @classmethod
+    async def start(
+        cls,
+        token: str,
+        *,
+        program: Path | None = None,
+        python: str | None = None,
+        no_new_privileges: bool | None = None,
+    ) -> Self:
+        """Starts the keeper and returns once it takes requests.
+
+        `token` names the owner (the same at each start on one state folder): steps carry it in their
+        environment, so that `reap_strangers` finds them after a crash. `no_new_privileges` keeps steps from
+        gaining rights by setuid programs, which this process could then not kill; by default it is set unless
+        this process is root. Raises KeeperFailed.
+        """
+        if not token or "\0" in token or len(token) > 128:
+            raise ValueError("a keeper's token has 1 to 128 characters and no NUL")
+        if no_new_privileges is None:
+            no_new_privileges = os.geteuid() != 0
+        options = ["no-new-privileges"] if no_new_privileges else []
+        become_subreaper()
+        keeper = cls(token, program or find_program(), python or sys.executable, options)
+        keeper._link = await keeper._open()
+        keeper._up.set()
+        keeper._watcher = asyncio.create_task(keeper._watch(), name="keeper")
+        return keeper
+
+    @property
+    def pid(self) -> int:
+        """The keeper's pid; another one after a restart."""
+        assert self._link is not None
+        return self._link.pid
+
+    @property
+    def running(self) -> int:
+        """How many started steps are not over."""
+        return len(self._minded)
+
+    async def spawn(
+        self,
+        spec: ProcessSpec,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> Minded:
+        """Starts a process; the descriptors become its own, None is /dev/null. The caller closes its copies
+        after.
+
+        Waits for a keeper that is just being restarted. Raises SpawnRefused, and KeeperLost where the keeper
+        died over it. A caller who is cancelled has started nothing that lives on.
+        """
+        if self._closing:
+            raise KeeperLost("the keeper is closed: nothing can be started any more")
+        ident = next(self._idents)
+        request = self._request(ident, spec, (stdin, stdout, stderr))
+        minded = request.minded
+        try:
+            await self._up.wait()
+            link = self._link
+            if self._closing or link is None:
+                raise KeeperLost("the keeper is closed: nothing can be started any more")
+        except BaseException:
+            request.theirs.close()
+            minded.withdraw(KeeperLost("not started"))
+            raise
+        self._minded[ident], self._links[ident] = minded, link
+        watch = asyncio.create_task(self._forget_when_over(minded), name=f"step process {ident}")
+        self._lingering.add(watch)
+        watch.add_done_callback(self._lingering.discard)
+        link.submit(request)
+        try:
+            await minded.started()
+        except asyncio.CancelledError:
+            if link.withdraw(minded):
+                minded.withdraw(KeeperLost("not started"))
+            else:
+                minded.discard()
+            raise
+        finally:
+            link.answered(minded)
+        return minded
+
+    async def close(self) -> None:
+        """Kills every step and ends the keeper. Bounded; called again it waits for the first call."""
+        if self._closing:
+            await self._closed.wait()
+            return
+        self._closing = True
+        self._up.set()  # those who wait for a restart learn that there is none
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+        for minded in list(self._minded.values()):
+            minded.discard()
+        await self._all_over(CLOSE_S)
+        if self._link is not None:
+            self._link.shut()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(KEEPER_END_S):
+                    await self._link.ended.wait()
+            if not self._link.ended.is_set():
+                self._link.kill()
+                await self._link.ended.wait()
+            self._after(self._link, await self._orphans.sweep())
+        await self._all_over(1.0)
+        for task in list(self._lingering):
+            task.cancel()
+        await asyncio.gather(*self._lingering, return_exceptions=True)
+        if self._cgroup is not None:
+            self._cgroup.remove()
+        self._closed.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Starts
+
+    def _request(self, ident: int, spec: ProcessSpec, given: tuple[int | None, ...]) -> Request:
+        if not spec.argv or not spec.argv[0]:
+            raise SpawnRefused(
+                errno.EINVAL, Refusal.BAD_ARGUMENT, "no program was named: the first argument is empty"
+            )
+        marked = replace(spec, env={**spec.env, marks.STEP_VARIABLE: self._token})
+        stdio = "".join(letter for letter, fd in zip(frames.STDIO, given, strict=True) if fd is not None)
+        try:
+            frame = frames.start(ident, marked, stdio)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except ValueError as wrong:
+            raise SpawnRefused(
+                errno.EINVAL, Refusal.BAD_ARGUMENT, f"cannot start {spec.argv[0]!r}: {wrong}"
+            ) from wrong
+        except OSError as wrong:
+            raise SpawnRefused(
+                wrong.errno or 0, Refusal.NO_RESOURCES, f"cannot start {spec.argv[0]!r}: {wrong.strerror}"
+            ) from wrong
+        minded = Minded(ident, marked, ours, self._cut_off)
+        return Request(minded, frame, stdio, tuple(fd for fd in given if fd is not None), theirs)
+
+    async def _forget_when_over(self, minded: Minded) -> None:
+        await minded.over.wait()
+        self._minded.pop(minded.ident, None)
+        self._links.pop(minded.ident, None)
+        self._gone.pop(minded.ident, None)
+
+    async def _all_over(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for minded in list(self._minded.values()):
+                    await minded.over.wait()
+
+    # Deaths
+
+    def _cut_off(self, minded: Minded) -> None:
+        """The minder's end is closed and it did not say that nothing lives: it was killed."""
+        link = self._links.get(minded.ident)
+        if minded.ident in self._gone:
+            minded.settle_lost(self._gone.pop(minded.ident))
+        elif link in self._swept:
+            minded.settle_lost(self._swept[link])
+        else:
+            asyncio.get_running_loop().call_later(LOST_S, self._give_up_on, minded)
+
+    def _give_up_on(self, minded: Minded) -> None:
+        if not minded.over.is_set():
+            log.error("no word about the processes of a dead minder", extra={"pid": minded.pid})
+            minded.settle_lost(Swept(0))
+
+    def _on_frame(self, frame: frames.Frame) -> None:
+        if not isinstance(frame, frames.Gone):
+            raise frames.FrameBroken(f"not a frame of the keeper itself: {frame}")
+        minded = self._minded.get(frame.ident)
+        if minded is None:
+            return
+        swept = Swept(frame.killed, frame.survivors)
+        if minded.cut_off:
+            minded.settle_lost(swept)
+        else:
+            self._gone[frame.ident] = swept  # the end of its own connection is still to be read
+
+    def _after(self, link: Link, swept: Swept) -> None:
+        """A keeper is dead and what it left was swept: whoever waits for that is answered."""
+        self._swept = {link: swept}
+        for minded in list(self._minded.values()):
+            if self._links.get(minded.ident) is link and minded.cut_off:
+                minded.settle_lost(swept)
+        if swept.survivors:
+            log.error("processes survive SIGKILL: %s", ", ".join(map(str, swept.survivors)))
+            task = asyncio.create_task(self._orphans.persist(), name="orphans")
+            self._lingering.add(task)
+            task.add_done_callback(self._lingering.discard)
+
+    async def _open(self) -> Link:
+        link = Link(self._on_frame)
+        environment = {**os.environ, marks.KEEPER_VARIABLE: self._token}
+        environment.pop(marks.STEP_VARIABLE, None)
+        await link.open(self._program, self._python, environment, self._options, self._cgroup)
+        return link
+
+    async def _watch(self) -> None:
+        """Waits for the keeper's death, cleans up after it, starts the next."""
+        while True:
+            assert self._link is not None
+            await self._link.ended.wait()
+            self._up.clear()
+            log.error(
+                "the keeper died; its steps end and a new one is started", extra={"pid": self._link.pid}
+            )
+            self._after(self._link, await self._orphans.sweep())
+            pause = 0.05
+            while True:
+                try:
+                    self._link = await self._open()
+                    break
+                except KeeperFailed as wrong:
+                    log.error("no new keeper: %s; trying again in %.2f s", wrong, pause)
+                    await asyncio.sleep(pause)
+                    pause = min(LONGEST_PAUSE_S, pause * 2)
+            self.restarts += 1
+            self._up.set()

@@ -1,0 +1,68 @@
+"""What is asked for and what comes back, as values: a process to start, how it ended, what a sweep left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """A program to start.
+
+    `argv[0]` without a slash is looked for in the PATH of `env` (without one, in `os.defpath`); a relative
+    one with a slash starts from `cwd`. `env` is the whole environment of the process, nothing is inherited.
+    `cwd` None means the folder this process is in. Strings may carry surrogate escapes for bytes that are not
+    UTF-8.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str | os.PathLike[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a main process ended.
+
+    `code` is its exit code, None where a signal ended it; `signal` is that signal, else None. `max_rss_kib`
+    is the largest single process of the step so far (with a floor of 6 to 10 MiB), `cpu_s` the CPU time of
+    every process of the step that ended so far. `lost`: the minder or the keeper died and the step was killed
+    for it, so that `code` says nothing about the program.
+    """
+
+    code: int | None
+    signal: int | None
+    max_rss_kib: int
+    cpu_s: float
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """A process that SIGKILL did not end in time: `state` and `wchan` (a kernel function) say where it is."""
+
+    pid: int
+    comm: str
+    state: str
+    wchan: str
+
+    def __str__(self) -> str:
+        where = f" in {self.wchan}" if self.wchan else ""
+        return f"{self.comm} (pid {self.pid}, state {self.state}{where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep did: `killed` processes ended by SIGKILL, `survivors` still there (they go on being
+    killed).
+
+    No survivors is exact: nothing of the step is alive. `max_rss_kib` and `cpu_s` are those of `Exit`, with
+    every process that ended since.
+    """
+
+    killed: int
+    survivors: tuple[Survivor, ...] = ()
+    max_rss_kib: int = 0
+    cpu_s: float = 0.0
