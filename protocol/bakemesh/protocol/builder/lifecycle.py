@@ -49,7 +49,6 @@ TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
 TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
     (Phase.QUEUED, Event.BEGIN): Phase.RUNNING,
-    (Phase.QUEUED, Event.REST): Phase.PAUSED,
     (Phase.RUNNING, Event.REST): Phase.PAUSED,
     (Phase.PAUSED, Event.RESUME): Phase.RUNNING,
     (Phase.RUNNING, Event.HOLD): Phase.HELD,

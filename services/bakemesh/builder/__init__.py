@@ -1,0 +1,1 @@
+"""The Builder: the per-node authority that bakes recipes. `python -m bakemesh.builder` runs one."""

@@ -1,0 +1,1 @@
+"""One bake: `core` decides (pure), `session` acts."""

@@ -1,0 +1,106 @@
+"""Puts a bake's effects into sealed messages: (subject, Nats-Msg-Id, payload). The party is the Supervisor's name.
+
+A Status never carries payload: its texts are the Builder's own, cut to 512 bytes here once for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bakemesh.builder.bake.state import Say, SayEnd, SayOutcome
+from bakemesh.protocol.builder.lifecycle import Phase
+from bakemesh.protocol.builder.messages import (
+    BakeCancelled,
+    BakeData,
+    BakeFailed,
+    BakePaused,
+    BakeRestarted,
+    BakeStatus,
+    BakeSuccess,
+)
+from bakemesh.protocol.identity import Identity
+from bakemesh.protocol.message import Message
+
+SUMMARY_BYTES = 512
+Sealed = tuple[str, str, bytes]
+_ENDS = {
+    Phase.SUCCEEDED: (BakeSuccess, "success"),
+    Phase.FAILED: (BakeFailed, "failed"),
+    Phase.CANCELLED: (BakeCancelled, "cancelled"),
+}
+
+
+class Sealer(Protocol):
+    """Stamps a message: `Bus.seal`."""
+
+    def __call__(self, message: Message) -> Any:
+        """Returns something with `payload` and `msg_id`."""
+
+
+def cut(text: str) -> str:
+    """At most 512 bytes of UTF-8, whole characters, the cut shown."""
+    raw = text.encode()
+    if len(raw) <= SUMMARY_BYTES:
+        return text
+    return raw[: SUMMARY_BYTES - 3].decode(errors="ignore") + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """How this Builder speaks on the bus."""
+
+    mesh: str
+    node_id: str
+    seal: Sealer
+
+    def _sealed(self, identity: Identity, message: Message) -> Sealed:
+        sealed = self.seal(message)
+        subject = f"{self.mesh}.{self.node_id}.{identity.supervisor}.{identity.recipe_id}.{message.TYPE}"
+        return subject, sealed.msg_id, sealed.payload
+
+    def data_subject(self, identity: Identity) -> str:
+        """Where a bake's Data goes."""
+        return f"{self.mesh}.{self.node_id}.{identity.supervisor}.{identity.recipe_id}.{BakeData.TYPE}"
+
+    def status(self, identity: Identity, said: Say | SayOutcome | SayEnd, *, serial: int, pct: int) -> Sealed:
+        """A Status or an outcome."""
+        who = identity.fields()
+        message: BakeStatus
+        match said:
+            case Say():
+                message = BakeStatus(
+                    **who, kind=said.kind, serial=serial, pct=pct, summary=cut(said.summary), **said.fields
+                )  # type: ignore[arg-type]
+            case SayOutcome():
+                rests = said.phase is Phase.PAUSED
+                message = (BakePaused if rests else BakeRestarted)(
+                    **who,
+                    kind="outcome",
+                    serial=serial,
+                    pct=pct,
+                    summary=cut(said.summary),
+                    outcome="paused" if rests else "restarted",
+                    code=said.code,
+                    stepindex=said.stepindex,
+                )
+            case SayEnd(ending=ending):
+                cls, outcome = _ENDS[ending.phase]
+                message = cls(
+                    **who,
+                    kind="outcome",
+                    serial=serial,
+                    pct=pct,
+                    summary=cut(ending.summary),
+                    final=True,
+                    outcome=outcome,
+                    code=ending.code,
+                    stepindex=ending.stepindex,
+                    lastseq=said.lastseq,
+                    failedsteps=list(said.failedsteps) if ending.phase is Phase.SUCCEEDED else None,
+                )
+        return self._sealed(identity, message)
+
+    def data(self, identity: Identity, **fields: Any) -> Sealed:
+        """A chunk of output."""
+        return self._sealed(identity, BakeData(**identity.fields(), **fields))

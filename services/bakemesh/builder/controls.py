@@ -1,0 +1,115 @@
+"""Controls: requests, answered at once with a typed Result.
+
+Codes, first that applies: malformed_message, malformed_verb, unknown_recipe, unauthorised, stale_ctrlseq, terminal,
+held, no_step, not_retryable, rate_limited. A rejected control uses nothing up and is never put on Status: a stranger
+must not be able to fill the owner's stream. It is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from bakemesh.protocol.admit import Delivery, Refusal
+
+from bakemesh.builder.bake import core
+from bakemesh.builder.bake.session import Session, refuse_stale
+from bakemesh.builder.bake.state import Control, Refused
+from bakemesh.builder.bake.voice import cut
+from bakemesh.builder.clock import Clock
+from bakemesh.builder.kitchen import Kitchen
+from bakemesh.builder.rates import Buckets
+from bakemesh.protocol.builder.codes import Code, Verb
+from bakemesh.protocol.builder.messages import BakeControl, Result
+
+log = logging.getLogger(__name__)
+
+
+class Controls:
+    """Answers the controls of one Builder."""
+
+    def __init__(self, kitchen: Kitchen, operators: frozenset[str], buckets: Buckets, clock: Clock) -> None:
+        self.kitchen, self.operators, self.buckets, self.clock = kitchen, operators, buckets, clock
+
+    async def answer(self, delivery: Delivery) -> Result:
+        """The Result of one control; an accepted one is journaled when this returns."""
+        message = delivery.received.message
+        verb = delivery.subject.type.rpartition(".")[2]
+        assert isinstance(message, BakeControl)
+        try:
+            session, control = self._check(delivery, message, verb)
+            await session.apply(control)
+        except Refused as refused:
+            log.info(
+                "control %s of %s on %s refused: %s: %s",
+                verb,
+                delivery.subject.party,
+                message.recipe_id[:128],
+                refused.code,
+                refused.summary,
+            )
+            return self._result(message, verb, refused)
+        return Result(
+            **message.identity.fields(),
+            verb=verb,
+            accepted=True,
+            code=str(Code.OK),
+            summary="accepted",
+            ctrlseq=message.ctrlseq,
+        )
+
+    def refused(self, refusal: Refusal) -> Result:
+        """The Result of a control that does not decode."""
+        return Result(verb="", accepted=False, code=str(Code.MALFORMED_MESSAGE), summary=cut(refusal.detail))
+
+    def _result(self, message: BakeControl, verb: str, refused: Refused) -> Result:
+        return Result(
+            **message.identity.fields(),
+            verb=verb,
+            accepted=False,
+            code=str(refused.code),
+            summary=cut(refused.summary),
+            ctrlseq=message.ctrlseq,
+            retryms=refused.retry_ms,
+        )
+
+    def _check(self, delivery: Delivery, message: BakeControl, verb: str) -> tuple[Session, Control]:
+        """Session and control. Raises Refused."""
+        subject = delivery.subject
+        if message.recipe_id != subject.key:
+            raise Refused(
+                Code.MALFORMED_MESSAGE,
+                f"RecipeID {message.recipe_id:.128} is not the subject's key {subject.key}",
+            )
+        try:
+            known_verb = Verb(verb)
+        except ValueError:
+            verbs = ", ".join(Verb)
+            raise Refused(Code.MALFORMED_VERB, f"{verb:.64} is no verb; verbs: {verbs}") from None
+        found = self.kitchen.find(message.supervisor, message.recipe_id)
+        if found is None:
+            raise Refused(
+                Code.UNKNOWN_RECIPE,
+                f"no recipe {message.recipe_id:.128} of {message.supervisor:.32} came to this node",
+            )
+        if subject.party != message.issuedby:
+            raise Refused(
+                Code.UNAUTHORISED, f"sent by {subject.party}, but issuedby says {message.issuedby:.32}"
+            )
+        if message.issuedby != message.supervisor and message.issuedby not in self.operators:
+            raise Refused(
+                Code.UNAUTHORISED,
+                f"{message.issuedby:.32} neither owns the bake nor is an operator of this node",
+            )
+        refuse_stale(found.ctrlseqs, message.issuedby, message.ctrlseq)
+        if not isinstance(found, Session):
+            raise Refused(Code.TERMINAL, f"the bake has ended: {found.phase}")
+        control = Control(known_verb, verb, message.ctrlseq, message.issuedby)
+        core.step(
+            found.recipe, found.state, control
+        )  # raises Refused: the codes of the bake come before the rate
+        if wait := self.buckets.wait_s(message.issuedby, self.clock.monotonic()):
+            wait_ms = int(wait * 1000) + 1
+            raise Refused(
+                Code.RATE_LIMITED, f"too many controls of {message.issuedby}; again in {wait_ms} ms", wait_ms
+            )
+        return found, control

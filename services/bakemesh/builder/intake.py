@@ -1,0 +1,313 @@
+"""The inbox's shell: recipes and pushes come in one after the other, are judged, journaled, and only then acknowledged.
+
+Idempotent: a message that comes again gets its journaled Result once more and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+
+import msgpack
+from bakemesh.bus.inbox import Inbox, InboxItem
+
+from bakemesh.builder import judge
+from bakemesh.builder.bake.state import Ending, SayEnd, State
+from bakemesh.builder.bake.voice import Sealed, Voice, cut
+from bakemesh.builder.clock import Clock
+from bakemesh.builder.journal import Journal
+from bakemesh.builder.journal.records import (
+    Db,
+    OutRow,
+    answer_of,
+    bake_row,
+    insert_bake,
+    save_answer,
+)
+from bakemesh.builder.kitchen import Kitchen
+from bakemesh.builder.pushes import Pushes
+from bakemesh.bus.connection import Bus
+from bakemesh.bus.errors import BusError
+from bakemesh.protocol import envelope as envelopes
+from bakemesh.protocol.builder.codes import Code
+from bakemesh.protocol.builder.lifecycle import Phase
+from bakemesh.protocol.builder.messages import Result
+from bakemesh.protocol.errors import MessageError, SubjectError
+from bakemesh.protocol.message import Message, decode
+from bakemesh.protocol.subjects import BAKE_DATA_PUSH, RECIPE, Subject, parse
+
+log = logging.getLogger(__name__)
+REPLY = "Bakemesh-Reply"
+_SMUGGLED = ("Nats-Stream", "Nats-Subject")
+
+
+class Intake:
+    """Takes what the inbox delivers until it is cancelled."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        inbox: Inbox,
+        journal: Journal,
+        kitchen: Kitchen,
+        pushes: Pushes,
+        voice: Voice,
+        clock: Clock,
+    ) -> None:
+        self.bus, self.inbox, self.journal = bus, inbox, journal
+        self.kitchen, self.pushes, self.voice, self.clock = kitchen, pushes, voice, clock
+        self.dropped: Counter[str] = Counter()
+        self._forwarding: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Takes items for ever."""
+        self._resume_forwards()
+        async for item in self.inbox:
+            try:
+                await self.take(item)
+            except BusError as error:
+                log.warning("inbox: %s; the message will come again", error)
+            except Exception:
+                # A message that breaks the Builder's own code must not come again for ever.
+                log.exception("inbox: message on %s dropped", item.subject)
+                self.dropped["internal"] += 1
+                await item.ack()
+
+    async def close(self) -> None:
+        """Ends the forwards under way; the journal has them."""
+        for task in self._forwarding:
+            task.cancel()
+        await asyncio.gather(*self._forwarding, return_exceptions=True)
+
+    async def take(self, item: InboxItem) -> None:
+        """One message, to its acknowledgement."""
+        headers = item.headers or {}
+        reply = headers.get(REPLY)
+        read = self._read(item.subject, reply, headers, item.payload)
+        if isinstance(read, str):
+            self.dropped[read] += 1
+            log.warning("inbox: message on %s dropped: %s", item.subject, read)
+            await item.ack()
+            return
+        subject, envelope = read
+        known = answer_of(self.journal.db, subject.party, envelope.id)
+        if known is not None:
+            await item.ack()
+            self._answer(reply, known[0])
+        elif envelope.type == RECIPE:
+            await self._recipe(item, subject, envelope, reply, headers)
+        else:
+            result = await self.pushes.take(subject, envelope)
+            sealed = self.bus.seal(result)
+            now = self.clock.wall()
+            await self.journal.commit(
+                lambda db: save_answer(db, subject.party, envelope.id, sealed.payload, now)
+            )
+            await item.ack()
+            self._answer(reply, sealed.payload)
+
+    def _read(
+        self, raw_subject: str, reply: str | None, headers: Mapping[str, str], payload: bytes
+    ) -> tuple[Subject, envelopes.Envelope] | str:
+        """Subject and envelope, or why the message is dropped: it does not decode, or was smuggled in."""
+        try:
+            subject = parse(raw_subject)
+            envelope = envelopes.unpack(payload)
+        except (SubjectError, MessageError) as error:
+            return str(error)
+        if any(name in headers for name in _SMUGGLED):
+            return "sent by way of a reply subject"
+        if envelope.type != subject.type or subject.type not in (RECIPE, BAKE_DATA_PUSH):
+            return f"type {envelope.type} on a subject of type {subject.type}"
+        if reply is not None and not reply.startswith("_INBOX."):
+            return f"{REPLY} {reply} is no inbox"
+        return subject, envelope
+
+    # -- recipes -----------------------------------------------------------------------------------------------
+
+    async def _recipe(
+        self,
+        item: InboxItem,
+        subject: Subject,
+        envelope: envelopes.Envelope,
+        reply: str | None,
+        headers: Mapping[str, str],
+    ) -> None:
+        verdict = judge.judge(subject, envelope, self.kitchen.facts())
+        match verdict:
+            case judge.Bake():
+                await self._bake(item, subject, envelope, verdict, reply)
+            case judge.Forward():
+                await self._forward(item, subject, envelope, verdict, headers)
+            case judge.Refuse():
+                await self._refuse(item, subject, envelope, verdict, reply)
+
+    async def _bake(
+        self,
+        item: InboxItem,
+        subject: Subject,
+        envelope: envelopes.Envelope,
+        verdict: judge.Bake,
+        reply: str | None,
+    ) -> None:
+        message, now = verdict.message, self.clock.wall()
+        result = Result(
+            **verdict.identity.fields(), verb="Recipe", accepted=True, code=str(Code.OK), summary="accepted"
+        )
+        sealed = self.bus.seal(result)
+
+        def work(db: Db) -> int:
+            bake = insert_bake(
+                db,
+                party=message.supervisor,
+                key=message.recipe_id,
+                identity=verdict.identity,
+                created=envelope.created,
+                expires=verdict.expires,
+                received=now,
+                state=State(),
+                xml=message.recipe_spec,
+                params=message.params,
+            )
+            save_answer(db, subject.party, envelope.id, sealed.payload, now)
+            return bake
+
+        bake = await self.journal.commit(work)
+        row = bake_row(self.journal.db, bake)
+        assert row is not None
+        self.kitchen.admit(row, verdict.recipe)
+        await item.ack()
+        self._answer(reply, sealed.payload)
+
+    async def _refuse(
+        self,
+        item: InboxItem,
+        subject: Subject,
+        envelope: envelopes.Envelope,
+        verdict: judge.Refuse,
+        reply: str | None,
+    ) -> None:
+        now = self.clock.wall()
+        result = Result(
+            **verdict.identity.fields(),
+            verb="Recipe",
+            accepted=False,
+            code=str(verdict.code),
+            summary=cut(verdict.summary),
+            problems=list(verdict.problems) or None,
+            retryms=verdict.retry_ms,
+        )
+        sealed = self.bus.seal(result)
+        ending = Ending(Phase.FAILED, verdict.summary, verdict.code)
+        told: Sealed | None = None
+        if verdict.tell:
+            told = self.voice.status(verdict.identity, SayEnd(ending, 0, ()), serial=1, pct=-1)
+
+        def work(db: Db) -> OutRow | None:
+            bake = 0
+            if verdict.uses_id:
+                bake = insert_bake(
+                    db,
+                    party=verdict.party,
+                    key=subject.key,
+                    identity=verdict.identity,
+                    created=envelope.created,
+                    expires=0,
+                    received=now,
+                    state=State(phase=Phase.FAILED, ending=ending),
+                    xml=None,
+                    params=None,
+                    ended=now,
+                )
+            # Refused for the moment only: the same message may come again and be taken.
+            if verdict.code not in (Code.DRAINING, Code.RATE_LIMITED):
+                save_answer(db, subject.party, envelope.id, sealed.payload, now)
+            return self.kitchen.status.insert(db, bake, 1, *told) if told is not None else None
+
+        def after(row: OutRow | None) -> None:
+            if row is not None:
+                self.kitchen.status.journaled(row)
+
+        await self.journal.commit(work, after)
+        log.info("recipe %s of %s refused: %s: %s", subject.key, subject.party, verdict.code, verdict.summary)
+        await item.ack()
+        self._answer(reply, sealed.payload)
+
+    # -- forwarding --------------------------------------------------------------------------------------------
+
+    async def _forward(
+        self,
+        item: InboxItem,
+        subject: Subject,
+        envelope: envelopes.Envelope,
+        verdict: judge.Forward,
+        headers: Mapping[str, str],
+    ) -> None:
+        target = (
+            f"{subject.mesh}.{verdict.node_id}.builder-{self.kitchen.node_id}.{subject.key}.{subject.type}"
+        )
+        msg_id = f"{envelope.msg_id}-fwd"
+        kept = {name: value for name, value in headers.items() if name != "Nats-Msg-Id"}
+        packed, payload, now = msgpack.packb(kept), bytes(item.payload), self.clock.wall()
+
+        def work(db: Db) -> int:
+            cursor = db.execute(
+                "INSERT INTO forwards (subject, msg_id, headers, payload) VALUES (?,?,?,?)",
+                (target, msg_id, packed, payload),
+            )
+            save_answer(db, subject.party, envelope.id, None, now)
+            assert cursor.lastrowid is not None
+            return cursor.lastrowid
+
+        number = await self.journal.commit(work)
+        await item.ack()
+        log.info("recipe %s of %s forwarded to %s", subject.key, subject.party, verdict.node_id)
+        self._start_forward(number, target, msg_id, kept, payload)
+
+    def _resume_forwards(self) -> None:
+        rows = self.journal.db.execute(
+            "SELECT id, subject, msg_id, headers, payload FROM forwards"
+        ).fetchall()
+        for number, subject, msg_id, headers, payload in rows:
+            self._start_forward(number, subject, msg_id, msgpack.unpackb(headers), payload)
+
+    def _start_forward(
+        self, number: int, subject: str, msg_id: str, headers: Mapping[str, str], payload: bytes
+    ) -> None:
+        task = asyncio.create_task(self._send_forward(number, subject, msg_id, headers, payload))
+        self._forwarding.add(task)
+        task.add_done_callback(self._forwarding.discard)
+
+    async def _send_forward(
+        self, number: int, subject: str, msg_id: str, headers: Mapping[str, str], payload: bytes
+    ) -> None:
+        """Until the target's inbox has it. The Nats-Msg-Id differs: the plain one would be taken for a duplicate."""
+        pause = 0.1
+        while True:
+            try:
+                await self.bus.publish_raw_stored(subject, payload, msg_id=msg_id, headers=headers)
+            except BusError as error:
+                log.warning("forward to %s: %s; again in %.1f s", subject, error, pause)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+            else:
+                break
+        await self.journal.commit(lambda db: db.execute("DELETE FROM forwards WHERE id=?", (number,)))
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def _answer(self, reply: str | None, payload: bytes | None) -> None:
+        if reply is None or payload is None:
+            return
+        message: Message = decode(payload).message
+        task = asyncio.create_task(self._say(reply, message))
+        self._forwarding.add(task)
+        task.add_done_callback(self._forwarding.discard)
+
+    async def _say(self, reply: str, message: Message) -> None:
+        try:
+            await self.bus.publish(reply, message)
+        except BusError as error:
+            log.info("a Result could not be sent to %s: %s", reply, error)

@@ -1,0 +1,209 @@
+"""From the journal to the bus: every Status and Data waits here until JetStream has acknowledged it.
+
+One outbox a stream. Rows leave in the order in which they were journaled; an outage of any length keeps them. `room`
+is the backpressure: it holds a writer while its bake, or the node, has too much waiting. After a restart the rows
+that the bus has stored already are recognised by the `StreamWriter`, which is told the last stream sequence that was
+acknowledged (kept in the journal as `stored.<stream>`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+
+from bakemesh.bus.writer import Outgoing, StreamWriter
+
+from bakemesh.builder.journal import Journal
+from bakemesh.builder.journal.records import Db, OutRow, get_meta, set_meta
+
+log = logging.getLogger(__name__)
+BAKE_BYTES = 8 * 2**20
+
+
+class Outbox:
+    """The waiting messages of one stream. `table` is outbox_status or outbox_data."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        writer: StreamWriter,
+        table: str,
+        *,
+        max_bytes: int,
+        bake_bytes: int = BAKE_BYTES,
+    ) -> None:
+        self.journal, self.writer, self.table = journal, writer, table
+        self.max_bytes, self.bake_bytes = max_bytes, bake_bytes
+        self.bytes = 0
+        self._queue: deque[OutRow] = deque()
+        self._count: Counter[int] = Counter()  # rows of a bake that are not acknowledged
+        self._size: Counter[int] = Counter()
+        self._dropped: dict[
+            int, list[int]
+        ] = {}  # bakes whose unstored rows are being taken back: their numbers
+        self._arrived = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._acked: list[OutRow] = []
+        self._stored = 0
+        self._settle: asyncio.Handle | None = None
+        self._pump: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Loads what an earlier Builder left and begins to send."""
+        db = self.journal.db
+        for row in db.execute(
+            f"SELECT n, bake, number, subject, msg_id, payload FROM {self.table} ORDER BY n"
+        ):
+            self._take(OutRow(*row))
+        self._stored = int(get_meta(db, f"stored.{self.writer.stream}") or 0)
+        await self.writer.start(after=self._stored)
+        self._pump = asyncio.create_task(self._run(), name=f"outbox {self.table}")
+
+    # -- in ----------------------------------------------------------------------------------------------------
+
+    def insert(self, db: Db, bake: int, number: int, subject: str, msg_id: str, payload: bytes) -> OutRow:
+        """Adds a row, inside a journal transaction. Give what it returns to `journaled` after the commit."""
+        cursor = db.execute(
+            f"INSERT INTO {self.table} (bake, number, subject, msg_id, payload) VALUES (?,?,?,?,?)",
+            (bake, number, subject, msg_id, payload),
+        )
+        assert cursor.lastrowid is not None
+        return OutRow(cursor.lastrowid, bake, number, subject, msg_id, payload)
+
+    def journaled(self, row: OutRow) -> None:
+        """The row is committed: send it. To be called in the order of the commits (the journal's `after`)."""
+        self._take(row)
+        self._arrived.set()
+
+    def _take(self, row: OutRow) -> None:
+        self._queue.append(row)
+        self._count[row.bake] += 1
+        self._size[row.bake] += len(row.payload)
+        self.bytes += len(row.payload)
+
+    def waiting(self, bake: int) -> int:
+        """How many messages of the bake the bus has not acknowledged."""
+        return self._count[bake]
+
+    @property
+    def depth(self) -> int:
+        """How many messages wait in all."""
+        return sum(self._count.values())
+
+    def has_room(self, bake: int) -> bool:
+        """Whether the bake may add a row now; one row may always be waiting."""
+        return self._count[bake] == 0 or (self.bytes < self.max_bytes and self._size[bake] < self.bake_bytes)
+
+    async def room(self, bake: int, *, give_up: Callable[[], bool]) -> bool:
+        """True when the bake may add a row; False when it may not and `give_up` says to wait no more."""
+        while not self.has_room(bake):
+            if give_up():
+                return False
+            await self._changed.wait()
+        return True
+
+    async def drained(self, bake: int) -> None:
+        """Returns when every row of the bake is stored by the bus."""
+        while self._count[bake]:
+            await self._changed.wait()
+
+    # -- out ---------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            while self._queue:
+                row = self._queue[0]
+                if row.bake in self._dropped:
+                    self._queue.popleft()
+                    self._forget(row)
+                    continue
+                future = await self.writer.put(Outgoing(row.subject, row.msg_id, row.payload))
+                self._queue.popleft()
+                future.add_done_callback(lambda done, row=row: self._settled(row, done))
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _settled(self, row: OutRow, done: asyncio.Future[int]) -> None:
+        if done.cancelled():
+            if row.bake in self._dropped:
+                self._forget(row)
+            return
+        error = done.exception()
+        if (
+            error is not None
+        ):  # the writer retries all that can be retried: this is a message it cannot ever send
+            log.error(
+                "%s: message %s of bake %s cannot be stored: %s",
+                self.writer.stream,
+                row.number,
+                row.bake,
+                error,
+            )
+            return
+        self._stored = max(self._stored, done.result())
+        self._acked.append(row)
+        if self._settle is None:
+            self._settle = asyncio.get_running_loop().call_soon(self._write_acked)
+
+    def _write_acked(self) -> None:
+        self._settle = None
+        acked, self._acked = self._acked, []
+        stored, key = self._stored, f"stored.{self.writer.stream}"
+
+        def work(db: Db) -> None:
+            db.executemany(f"DELETE FROM {self.table} WHERE n=?", [(row.n,) for row in acked])
+            set_meta(db, key, str(stored))
+
+        self.journal.post(work)
+        for row in acked:
+            self._release(row)
+        self.wake()
+
+    def _release(self, row: OutRow) -> None:
+        self._count[row.bake] -= 1
+        self._size[row.bake] -= len(row.payload)
+        self.bytes -= len(row.payload)
+        if self._count[row.bake] <= 0:
+            del self._count[row.bake], self._size[row.bake]
+
+    def _forget(self, row: OutRow) -> None:
+        """A row that was taken back."""
+        self._dropped[row.bake].append(row.number)
+        self.journal.post(lambda db: db.execute(f"DELETE FROM {self.table} WHERE n=?", (row.n,)))
+        self._release(row)
+        self.wake()
+
+    def wake(self) -> None:
+        """Lets everybody who waits here look again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def discard(self, bake: int, subject: str) -> int | None:
+        """Takes back the bake's messages that are not stored; returns the lowest number taken back, or None.
+
+        In-flight ones are settled first: what the bus has stored stays stored and counts.
+        """
+        taken: list[int] = []
+        self._dropped[bake] = taken
+        try:
+            self._arrived.set()
+            while self._count[bake]:
+                changed = self._changed
+                await self.writer.discard(lambda out: out.subject == subject)
+                if self._count[bake] and not changed.is_set():
+                    await changed.wait()
+        finally:
+            del self._dropped[bake]
+        return min(taken, default=None)
+
+    async def close(self) -> None:
+        """Stops sending; what waits stays in the journal."""
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+        if self._settle is not None:
+            self._settle.cancel()
+            self._write_acked()
+        await self.writer.close()
