@@ -19,8 +19,6 @@ from defusedxml.ElementTree import DefusedXMLParser, ParseError
 from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.spec.problems import Collector, RecipeRefused, quoted
 
-ROOT_BYTES = 1 << 20  # the root's name is looked for within these
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -157,23 +155,21 @@ def read(xml: str, limits: Limits, problems: Collector) -> Node:
         root: Any = parser.close()
     except _BoundPassed as error:
         problems.add(error.line, error.element, error.attribute, error.message)
-    except ParseError as error:
-        line, column = error.position
-        reason = str(error).partition(": line ")[0]
-        problems.add(
-            line, None, None, f"not well-formed XML: {reason}, at column {column + 1}{_hint(reason)}"
-        )
-    except DefusedXmlException:
-        problems.add(
-            expat.CurrentLineNumber,
-            None,
-            None,
-            "a document type (<!DOCTYPE …>, entities) is not allowed; remove it",
-        )
+    except (ParseError, DefusedXmlException) as error:
+        problems.add(*malformed(error, expat.CurrentLineNumber))
     else:
         assert isinstance(root, Node)
         return root
     raise RecipeRefused(problems.problems, Code.INVALID_RECIPE)
+
+
+def malformed(error: ParseError | DefusedXmlException, line: int) -> tuple[int, None, None, str]:
+    """What to say of the parser's error, as a Collector takes it; `line` is where the parser stood."""
+    if isinstance(error, DefusedXmlException):
+        return line, None, None, "a document type (<!DOCTYPE …>, entities) is not allowed; remove it"
+    line, column = error.position
+    reason = str(error).partition(": line ")[0]
+    return line, None, None, f"not well-formed XML: {reason}, at column {column + 1}{_hint(reason)}"
 
 
 _HINTS = {
@@ -188,40 +184,6 @@ _HINTS = {
 
 def _hint(reason: str) -> str:
     return next((hint for known, hint in _HINTS.items() if reason.startswith(known)), "")
-
-
-class _Found(Exception):
-    """Raised when the root is read, to leave the parser."""
-
-
-class _RootOnly:
-    def __init__(self) -> None:
-        self.name: str | None = None
-
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        if tag.lower() == "recipe":
-            names = [value for key, value in attributes.items() if key.lower() == "name"]
-            self.name = names[0] if names else ""
-        raise _Found
-
-
-def root_name(xml: str) -> str | None:
-    """The root's `name=`: "" where a `<recipe>` has none, None where no such root can be read within 1 MiB.
-
-    Reads no further than the root's start; raises nothing, whatever the text.
-    """
-    target = _RootOnly()
-    parser = DefusedXMLParser(target=target, encoding="utf-8", forbid_dtd=True)
-    begin, length = 0, 4096
-    try:
-        while begin < min(len(xml), ROOT_BYTES):
-            parser.feed(xml[begin : min(begin + length, ROOT_BYTES)].encode())
-            begin, length = begin + length, length * 2  # doubling: a long token is scanned a few times only
-    except _Found:
-        return target.name
-    except (ParseError, DefusedXmlException, UnicodeError):
-        return None
-    return None
 
 
 def write(node: Node, attributes: dict[str, str] | None = None) -> str:

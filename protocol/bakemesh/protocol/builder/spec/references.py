@@ -200,8 +200,8 @@ def entry_unmet(name: str, scope: Scope, shown: str) -> str | None:
 class Values:
     """What references stand for when a step starts.
 
-    `entries`: what was kept so far (a skipped `<requestdata>` keeps nothing: empty). `exitcodes`: of steps that
-    had a process, by name. `params`: as they came with the recipe.
+    `entries`: what was kept so far (a skipped `<requestdata>` keeps nothing: empty). `exitcodes`: by step, of
+    those that had a process. `params`: as they came with the recipe.
     """
 
     node: str
