@@ -1,0 +1,3 @@
+"""What `up` is made of: components that start, say ready, end and are restarted, and a guard over `up`
+itself.
+"""

@@ -1,0 +1,83 @@
+"""The group of components of one `up`: started in order, kept, stopped in reverse.
+
+    start c1, ready → start c2, ready → … → all ready → stop asked for, --for, or one let be → stop …, c2, c1
+
+A component that dies is restarted by itself, the others stay; one that its policy lets be ends the whole
+group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from bakemesh.cli.running.component import Component
+from bakemesh.cli.running.keeping import Kept, Tell, What
+from bakemesh.restart import Policy
+
+
+class Group:
+    """Runs components. `stop` and `kill` may be asked for at any time, from a signal's handler too."""
+
+    def __init__(self, members: Sequence[tuple[Component, Policy]], tell: Tell) -> None:
+        self._kept = [Kept(component, policy, tell) for component, policy in members]
+        self._tell = tell
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[int]] = []
+        self._ending: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """An ordered end; asked again, a forced one."""
+        if not self._stop.is_set():
+            self._stop.set()
+        elif self._ending is not None:
+            self._ending.cancel()
+
+    async def run(self, all_ready: Callable[[], None], for_s: float | None) -> int | None:
+        """Runs until the end. Returns the exit code of a component that was let be, else None.
+
+        Raises what a component's first start raises.
+        """
+        try:
+            return await self._run(all_ready, for_s)
+        finally:
+            await self._end()
+
+    async def _run(self, all_ready: Callable[[], None], for_s: float | None) -> int | None:
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            for kept in self._kept:
+                self._tasks.append(asyncio.create_task(kept.run()))
+                ready = asyncio.create_task(kept.ready.wait())
+                try:
+                    await asyncio.wait([ready, stopping, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    ready.cancel()
+                if (code := self._let_be()) is not None or stopping.done():
+                    return code
+            all_ready()
+            await asyncio.wait([stopping, *self._tasks], timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
+            return self._let_be()
+        finally:
+            stopping.cancel()
+
+    def _let_be(self) -> int | None:
+        return next((task.result() for task in self._tasks if task.done()), None)
+
+    async def _end(self) -> None:
+        self._stop.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._ending = asyncio.create_task(self._stop_in_reverse())
+        await asyncio.wait([self._ending])
+        if self._ending.cancelled():
+            for kept in reversed(self._kept):
+                await kept.component.kill()
+        else:
+            self._ending.result()
+
+    async def _stop_in_reverse(self) -> None:
+        for kept in reversed(self._kept):
+            if await kept.component.stop():
+                self._tell(What.STOPPED, kept.component, "stopped", {})

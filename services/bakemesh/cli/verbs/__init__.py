@@ -1,0 +1,18 @@
+"""One file a verb: `add(parser)` says what it takes, `run(call)` does it and returns an exit code.
+
+This table is all that `bakemesh --help` needs; a verb's file is imported only when the verb is used.
+"""
+
+VERBS: dict[str, str] = {
+    "up": "bus and Builder on this machine, restarted when they die",
+    "builder": "one Builder in the foreground",
+    "bake": "send a recipe and follow it",
+    "control": "pause, start, cancel, skip or retry in a bake",
+    "push": "answer a <requestdata> step",
+    "logs": "the output of a bake, replayed",
+    "bakes": "every bake that is known, and what waits",
+    "nodes": "every node that has reported",
+    "check": "validate recipes offline",
+    "config": "every setting, and where its value comes from",
+    "doctor": "what this machine has and lacks",
+}
