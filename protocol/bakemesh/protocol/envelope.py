@@ -1,16 +1,16 @@
 """One NATS payload: a msgpack map that is understood without headers.
 
-    {"v": 1, "type": str, "id": 16 bytes, "created": µs since epoch, "from": "<service>@<NodeID>", "entries": {...}}
+    {"v": 1, "type": str, "id": 16 bytes, "created": µs since the epoch, "from": "<service>@<NodeID>",
+     "entries": {…}}
 
-Entry keys are case-insensitive: they are written in the seed's case and matched without. Two keys of one message
+Entry keys are case-insensitive: written in the contract's case and matched without. Two keys of one message
 that differ only in case are an error. Left out on purpose: what the entries mean (see `message`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -18,19 +18,18 @@ from bakemesh.protocol.errors import MessageError, VersionRefused
 
 VERSION = 1
 ID_BYTES = 16
-_FIELDS = ("v", "type", "id", "created", "from", "entries")
 _packb = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+_unpackb = msgpack.unpackb
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """A decoded payload; `entries` keep the case in which they were written."""
 
     type: str
     id: bytes
     created: int
     sender: str
-    entries: Mapping[str, Any]
+    entries: dict[Any, Any]
 
     @property
     def msg_id(self) -> str:
@@ -50,31 +49,47 @@ def pack(type: str, id: bytes, created: int, sender: str, entries: Mapping[str, 
 
 
 def unpack(payload: bytes | bytearray | memoryview) -> Envelope:
-    """The envelope in `payload`. Raises MessageError (VersionRefused for another `v`), never anything else."""
+    """The envelope in `payload`.
+
+    Raises MessageError (VersionRefused for another `v`) and nothing else, whatever the bytes.
+    """
+    return Envelope(*fields_of(payload))
+
+
+def fields_of(payload: bytes | bytearray | memoryview) -> tuple[str, bytes, int, str, dict[Any, Any]]:
+    """What `unpack` gives, as a bare tuple: for decoding, where every message pays for its wrapping."""
     try:
-        fields = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+        fields = _unpackb(payload, strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
         raise MessageError(f"not a msgpack map: {error or type(error).__name__}") from error
     if type(fields) is not dict:
         raise MessageError(f"not a msgpack map but {type(fields).__name__}")
-    version = fields.get("v")
-    kind = fields.get("type")
+    get = fields.get
+    version, kind, id, created, sender, entries = (  # noqa: A001
+        get("v"),
+        get("type"),
+        get("id"),
+        get("created"),
+        get("from"),
+        get("entries"),
+    )
     if type(version) is not int or version != VERSION:
-        shown = kind if isinstance(kind, str) else None
-        raise VersionRefused(f"protocol version {version!r}; this side speaks {VERSION}", type=shown)
+        shown = version if type(version) in (int, str) else type(version).__name__
+        raise VersionRefused(
+            f"protocol version {str(shown)[:40]}; this side speaks {VERSION}",
+            type=kind[:200] if type(kind) is str else None,
+        )
     if type(kind) is not str or not kind:
-        raise MessageError(f"type must be text, not {kind!r:.80}")
-    id, created, sender = fields.get("id"), fields.get("created"), fields.get("from")  # noqa: A001
-    entries = fields.get("entries")
+        raise MessageError("type must be text that is not empty")
     if type(id) is not bytes or len(id) != ID_BYTES:
-        raise MessageError(f"id must be {ID_BYTES} bytes", type=kind)
+        raise MessageError(f"id must be {ID_BYTES} bytes", type=kind[:200])
     if type(created) is not int or created < 0:
-        raise MessageError("created must be µs since the epoch, an int", type=kind)
+        raise MessageError("created must be µs since the epoch, an int", type=kind[:200])
     if type(sender) is not str:
-        raise MessageError("from must be text", type=kind)
+        raise MessageError("from must be text", type=kind[:200])
     if type(entries) is not dict:
-        raise MessageError("entries must be a map", type=kind)
-    return Envelope(kind, id, created, sender, entries)
+        raise MessageError("entries must be a map", type=kind[:200])
+    return kind, id, created, sender, entries
 
 
 def fold(entries: Mapping[Any, Any], *, type: str | None = None) -> dict[str, str]:  # noqa: A002
@@ -85,9 +100,10 @@ def fold(entries: Mapping[Any, Any], *, type: str | None = None) -> dict[str, st
     folded: dict[str, str] = {}
     for key in entries:
         if not isinstance(key, str):
-            raise MessageError(f"entry keys must be text, not {key!r:.80}", type=type)
+            raise MessageError(f"entry keys must be text, not {key.__class__.__name__}", type=type)
         lower = key.lower()
         if lower in folded:
-            raise MessageError(f"the entries {folded[lower]!r:.80} and {key!r:.80} differ only in case", type=type, entry=key[:80])
+            reason = f"the entries {folded[lower][:80]!r} and {key[:80]!r} differ only in case"
+            raise MessageError(reason, type=type, entry=key[:80])
         folded[lower] = key
     return folded

@@ -1,4 +1,4 @@
-"""What can be wrong with bytes, names and messages. Each class is one cause; `code` is its name on the wire."""
+"""What can be wrong with bytes, names and messages. One class a cause; `code` is its name on the wire."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ class SubjectError(ProtocolError):
 
 
 class IntegrityError(ProtocolError):
-    """Raised when a Data stream's seq is not last+1 nor a repeat of last; latched: it is raised ever after."""
+    """Raised when a Data stream's seq is not last+1 nor a repeat of last; raised ever after."""
 
     code = "integrity"

@@ -1,7 +1,7 @@
 """The five identity entries of a bake, and the RecipeID that ties them together.
 
 RecipeID is `<supervisor>-<recipe>-N`. It does not parse back into its parts (names may hold '-'), so a bake
-is identified by the pair (Supervisor, RecipeID). Source: seed 001, "Identity: the five entries + RecipeID".
+is identified by the pair (Supervisor, RecipeID). Source: protocol/builder-v1.md, "Identity".
 """
 
 from __future__ import annotations

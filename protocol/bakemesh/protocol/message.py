@@ -1,23 +1,47 @@
 """Typed messages: one frozen pydantic model a type, its fields the entries.
 
-A model's fields have Python names; `alias` is the entry's key in the seed's case. Unknown entries are kept and
-passed on. An unknown type decodes to a GenericMessage, never an exception. Encoding reads the model's `__dict__`
-and decoding calls the core validator once: no dump, no second validation.
+A model's fields have Python names; `alias` is the entry's key in the contract's case. Unknown entries are
+kept and passed on. An unknown type decodes to a GenericMessage, never an exception. Encoding reads the
+model's `__dict__` and decoding calls the core validator once: no dump, no second validation.
+
+Left out on purpose: where a message may be sent (see `subjects`) and whether to believe it (see `admit`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, core_schema
 
 from bakemesh.protocol import envelope
 from bakemesh.protocol.errors import MessageError
 
-# Flags are 0 and 1 on the wire (a consumer written from the seed alone compares `== 1`), bool in a model.
-Flag = Annotated[bool, Field(strict=False)]
+
+class _ZeroOrOne:
+    """Takes the integers 0 and 1, and bool; nothing that merely looks like it (1.0, "yes")."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        # Two core validators and the builtin `bool`: no Python function runs on the way.
+        bit = core_schema.int_schema(strict=True, ge=0, le=1)
+        return core_schema.union_schema(
+            [
+                core_schema.no_info_after_validator_function(bool, bit),
+                core_schema.bool_schema(strict=True),
+            ],
+            mode="left_to_right",
+            custom_error_type="flag",
+            custom_error_message="must be 0 or 1",
+        )
+
+
+# Up to this many entries are validated before their keys are looked at: a map of a million bad keys would
+# make a million validation errors.
+_FEW = 64
+
+# Flags are 0 and 1 on the wire (the simplest consumer compares `== 1`), bool in a model.
+Flag = Annotated[bool, _ZeroOrOne()]
 # Bytes on the wire; text is accepted and taken as UTF-8.
 Payload = Annotated[bytes, Field(strict=False)]
 
@@ -26,19 +50,25 @@ class Message(BaseModel):
     """Base of every typed message. `TYPE` is the type string; a model without one is a base of others."""
 
     model_config = ConfigDict(
-        frozen=True, extra="allow", strict=True, validate_by_name=True, validate_by_alias=True, hide_input_in_errors=True
+        frozen=True,
+        extra="allow",
+        strict=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        hide_input_in_errors=True,
     )
     TYPE: ClassVar[str] = ""
-    _wire: ClassVar[tuple[tuple[str, str, bool], ...]] = ()  # (field, entry key, is a flag)
     _canonical: ClassVar[dict[str, str]] = {}  # lower-cased key → entry key
+    _key_of: ClassVar[dict[str, str]] = {}  # field → entry key
+    _flags: ClassVar[tuple[tuple[str, str], ...]] = ()  # (field, entry key) of those that are 0 or 1
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        cls._wire = tuple(
-            (name, field.alias or name, field.annotation is bool) for name, field in cls.model_fields.items()
-        )
-        cls._canonical = {key.lower(): key for _, key, _ in cls._wire}
+        fields = cls.model_fields.items()
+        cls._key_of = {name: field.alias or name for name, field in fields}
+        cls._canonical = {key.lower(): key for key in cls._key_of.values()}
+        cls._flags = tuple((name, cls._key_of[name]) for name, field in fields if field.annotation is bool)
 
     @property
     def type(self) -> str:
@@ -48,52 +78,46 @@ class Message(BaseModel):
     def entries(self) -> dict[str, Any]:
         """The entries as they go on the wire: flags as 0 and 1, absent ones left out, unknown ones kept."""
         values = self.__dict__
-        out: dict[str, Any] = {}
-        for name, key, is_flag in self._wire:
-            value = values[name]
-            if value is not None:
-                out[key] = int(value) if is_flag else value
+        key_of = self._key_of
+        out = {key_of[name]: value for name, value in values.items() if value is not None}
+        for name, key in self._flags:
+            out[key] = 1 if values[name] else 0
         if extra := self.__pydantic_extra__:
             out.update(extra)
         return out
 
     @classmethod
-    def from_entries(cls, entries: Mapping[str, Any], *, type: str | None = None) -> Self:  # noqa: A002
+    def from_entries(cls, entries: Mapping[Any, Any], type: str | None = None) -> Self:  # noqa: A002
         """The model of these entries, keys matched without case. Raises MessageError."""
-        type = type or cls.TYPE  # noqa: A001
-        canonical = cls._canonical
+        if len(entries) <= _FEW:
+            # Where every key is found as it is written, no two can differ only in case: nothing to fold.
+            try:
+                message = cls.__pydantic_validator__.validate_python(entries, by_alias=True, by_name=False)
+                if not message.__pydantic_extra__:
+                    return cast(Self, message)
+            except ValidationError:
+                pass  # the folded entries may be valid; if not, they give the better reason
+        return cls._from_folded(entries, type or cls.TYPE)
+
+    @classmethod
+    def _from_folded(cls, entries: Mapping[Any, Any], type: str) -> Self:  # noqa: A002
         folded = envelope.fold(entries, type=type)
+        canonical = cls._canonical
         renamed = {canonical.get(lower, key): entries[key] for lower, key in folded.items()}
         try:
-            return cls.__pydantic_validator__.validate_python(renamed, by_alias=True, by_name=False)
+            message = cls.__pydantic_validator__.validate_python(renamed, by_alias=True, by_name=False)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            entry = str(first["loc"][0]) if first["loc"] else None
-            raise MessageError(str(first["msg"]), type=type, entry=entry) from error
+            entry = ".".join(str(part) for part in first["loc"])[:80]
+            raise MessageError(str(first["msg"]), type=type, entry=entry or None) from error
+        return cast(Self, message)
 
 
 class GenericMessage(Message):
-    """A message of a type that nobody registered: its entries as they came."""
-
-    def entries(self) -> dict[str, Any]:
-        """The entries, untouched."""
-        return dict(self.__pydantic_extra__ or {})
-
-    @classmethod
-    def from_entries(cls, entries: Mapping[str, Any], *, type: str | None = None) -> Self:  # noqa: A002
-        """Keeps whatever came. Raises MessageError for keys that are not text or clash."""
-        envelope.fold(entries, type=type)
-        return cls.model_construct(None, **{}) if not entries else _generic(cls, entries)
+    """A message of a type that nobody registered: every entry is an unknown one, kept as it came."""
 
 
-def _generic(cls: type[Any], entries: Mapping[str, Any]) -> Any:
-    made = cls.model_construct()
-    object.__setattr__(made, "__pydantic_extra__", dict(entries))
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A decoded message with what its envelope said. `type` is the envelope's, whatever the model."""
 
     type: str
@@ -117,7 +141,7 @@ def registered(cls: type[M]) -> type[M]:
 
 
 def family(prefix: str) -> Callable[[type[M]], type[M]]:
-    """Class decorator: types that begin with `prefix` and are not registered themselves decode to this class."""
+    """Class decorator: types that begin with `prefix`, but those registered, decode to this class."""
 
     def register(cls: type[M]) -> type[M]:
         _families[prefix] = cls
@@ -139,16 +163,29 @@ def class_of(type: str) -> type[Message]:  # noqa: A002
     return next((cls for prefix, cls in _families.items() if type.startswith(prefix)), GenericMessage)
 
 
-def encode(message: Message, *, id: bytes, created: int, sender: str, type: str | None = None) -> bytes:  # noqa: A002
-    """The payload of `message`. `id`: 16 random bytes; `created`: µs since the epoch; `sender`: service@NodeID.
+def encode(
+    message: Message,
+    *,
+    id: bytes,  # noqa: A002
+    created: int,
+    sender: str,
+    type: str | None = None,  # noqa: A002
+) -> bytes:
+    """The payload of `message`. `id`: 16 random bytes; `created`: µs since the epoch; `sender`:
+    service@NodeID.
 
     `type` is only for a GenericMessage or another family member, whose model does not know its own.
     """
     return envelope.pack(type or message.TYPE, id, created, sender, message.entries())
 
 
+def opened(found: tuple[str, bytes, int, str, dict[Any, Any]]) -> Received:
+    """The message in an Envelope, or in its bare fields. Raises MessageError."""
+    kind, id, created, sender, entries = found  # noqa: A001
+    model = _types.get(kind) or class_of(kind)
+    return Received(kind, id, created, sender, model.from_entries(entries, kind))
+
+
 def decode(payload: bytes | bytearray | memoryview) -> Received:
     """The message in `payload`. Raises MessageError and nothing else, whatever the bytes."""
-    found = envelope.unpack(payload)
-    message = class_of(found.type).from_entries(found.entries, type=found.type)
-    return Received(found.type, found.id, found.created, found.sender, message)
+    return opened(envelope.fields_of(payload))

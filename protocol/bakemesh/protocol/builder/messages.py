@@ -1,19 +1,68 @@
-"""The messages of the Builder & Supervisor protocol: one class a type, fields named after the seed's entries.
+"""The messages of the Builder & Supervisor protocol: one class a type, fields named after the entries.
 
-Left out of an encoded message: what is None. Source: seed 001, "Message types"; protocol/builder-v1.md.
+Left out of an encoded message: what is None. Ranges are checked here, so that a value out of range is refused
+where it is made and where it is read. Source: protocol/builder-v1.md, "Messages".
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
-from bakemesh.protocol.identity import IdentityMessage
+from bakemesh.protocol import envelope
+from bakemesh.protocol.identity import ENTRIES, IdentityMessage
 from bakemesh.protocol.message import Flag, Message, Payload, family, registered
-from bakemesh.protocol.subjects import BAKE, BAKE_DATA_PUSH, CONTROL, RECIPE, RESULT, SYSTEM_STATUS
+from bakemesh.protocol.subjects import (
+    BAKE,
+    BAKE_DATA_PUSH,
+    COHORT_MESSAGE,
+    CONTROL,
+    PERFORMANCE,
+    RECIPE,
+    RESULT,
+    SYSTEM_STATUS,
+)
 
+SUMMARY_BYTES = 512
+PROBLEMS = 100
+
+# What a Builder of today sends as `kind`; a reader takes another one as it takes interim.
 Kind = Literal["start", "step", "interim", "ack", "outcome"]
+
+
+def clip(text: str, limit: int = SUMMARY_BYTES) -> str:
+    """`text` cut to `limit` bytes of UTF-8 between two characters; a cut one ends in '…'."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return raw.decode()
+    return raw[: limit - 3].decode("utf-8", "ignore") + "…"
+
+
+def _fits(summary: str) -> str:
+    if len(summary) > SUMMARY_BYTES // 4 and len(summary.encode("utf-8", "replace")) > SUMMARY_BYTES:
+        raise PydanticCustomError(
+            "too_long", "must be at most {limit} bytes of UTF-8", {"limit": SUMMARY_BYTES}
+        )
+    return summary
+
+
+def _text_keys(value: dict[Any, Any]) -> dict[Any, Any]:
+    # One error for the first bad key: pydantic's own dict[str, …] would make one for each of them.
+    for key in value:
+        if type(key) is not str:
+            raise PydanticCustomError(
+                "key", "keys must be text, not {kind}", {"kind": key.__class__.__name__}
+            )
+    return value
+
+
+Summary = Annotated[str, AfterValidator(_fits)]
+TextMap = Annotated[dict[Any, Any], AfterValidator(_text_keys)]
+Count = Annotated[int, Field(ge=0)]  # from 0
+Ordinal = Annotated[int, Field(ge=1)]  # from 1
 
 
 @registered
@@ -22,10 +71,20 @@ class RecipeMessage(IdentityMessage):
 
     TYPE: ClassVar[str] = RECIPE
     recipe_spec: str = Field(alias="RecipeSpec")
-    params: dict[str, Any] | None = None
-    expires: int | None = None
+    params: TextMap | None = None
+    expires: Count | None = None
     parent: str | None = None  # a child recipe: its parent's RecipeID and Supervisor
     parent_supervisor: str | None = Field(default=None, alias="parentsupervisor")
+
+    @classmethod
+    def from_entries(cls, entries: Mapping[Any, Any], type: str | None = None) -> Self:  # noqa: A002
+        """As Message, but an identity entry that is missing reads as "".
+
+        It is then refused as wrong_identity, which a Supervisor gets to see, and not as a malformed message.
+        """
+        folded = envelope.fold(entries, type=type or cls.TYPE)
+        absent = {entry: "" for entry in ENTRIES if entry.lower() not in folded}
+        return super().from_entries({**entries, **absent}, type)
 
 
 @registered
@@ -35,15 +94,15 @@ class BakeDataPush(IdentityMessage):
     TYPE: ClassVar[str] = BAKE_DATA_PUSH
     request: str
     data: Payload
-    part: int = 1
+    part: Ordinal = 1
     lastpart: Flag = True
 
 
 @family(f"{CONTROL}.")
 class BakeControl(IdentityMessage):
-    """Supervisor → Builder: a control; the verb is the type's suffix. This class stands for unknown verbs too."""
+    """Supervisor → Builder: a control; the verb is the type's suffix. Stands for unknown verbs too."""
 
-    ctrlseq: int
+    ctrlseq: Count
     issuedby: str
 
 
@@ -93,34 +152,35 @@ class RetryStep(BakeControl):
 class BakeStatus(IdentityMessage):
     """Builder → Supervisor: progress, never payload. `pct` 0–100, -1 = not applicable.
 
-    `serial` counts Status and outcome messages of a bake together from 1. The step fields are there where `kind`
-    is step; `verb`, `ctrlseq`, `issuedby` where it is ack; `request` where a `<requestdata>` step waits.
+    `serial` counts Status and outcome messages of a bake together from 1. The step fields are there where
+    `kind` is step; `verb`, `ctrlseq`, `issuedby` where it is ack; `request` where a `<requestdata>` step
+    waits.
     """
 
     TYPE: ClassVar[str] = f"{BAKE}.Status"
-    kind: Kind
-    serial: int
-    pct: int
-    summary: str
+    kind: Annotated[str, Field(min_length=1)]
+    serial: Ordinal
+    pct: Annotated[int, Field(ge=-1, le=100)]
+    summary: Summary
     final: Flag = False
     outcome: str | None = None
-    stepindex: int | None = None
+    stepindex: Count | None = None
     step: str | None = None
-    attempt: int | None = None
+    attempt: Ordinal | None = None
     exitcode: int | None = None
-    lastseq: int | None = None
+    lastseq: Count | None = None
     verb: str | None = None
-    ctrlseq: int | None = None
+    ctrlseq: Count | None = None
     issuedby: str | None = None
     request: str | None = None
 
 
 class BakeOutcome(BakeStatus):
-    """Base of the five types that are themselves the outcome; `kind` is outcome, `final` 1 on the terminal."""
+    """Base of the five types that are themselves the outcome; `kind` outcome, `final` 1 on the terminal."""
 
     TYPE: ClassVar[str] = ""
     code: str | None = None
-    failedsteps: list[int] | None = None
+    failedsteps: Annotated[list[Count], Field(fail_fast=True)] | None = None
 
 
 @registered
@@ -160,13 +220,13 @@ class BakeRestarted(BakeOutcome):
 
 @registered
 class BakeData(IdentityMessage):
-    """Builder → Supervisor: a chunk of a step's output, untouched; `seq` from 1 without a gap over the bake."""
+    """Builder → Supervisor: a chunk of a step's output, untouched; `seq` from 1 without a gap."""
 
     TYPE: ClassVar[str] = f"{BAKE}.Data"
-    seq: int
-    stepindex: int
-    attempt: int
-    stream: str
+    seq: Ordinal
+    stepindex: Count
+    attempt: Ordinal
+    stream: Annotated[str, Field(min_length=1)]
     data: Payload
     finalchunk: Flag = False
     partial: Flag = False
@@ -188,9 +248,9 @@ class Result(Message):
     accepted: Flag
     code: str
     summary: str
-    ctrlseq: int | None = None
-    problems: list[dict[str, Any]] | None = None
-    retryms: int | None = None  # rate_limited: try again after so many ms
+    ctrlseq: Count | None = None
+    problems: Annotated[list[TextMap], Field(max_length=PROBLEMS, fail_fast=True)] | None = None
+    retryms: Count | None = None  # rate_limited: try again after so many ms
 
 
 @registered
@@ -201,17 +261,44 @@ class SystemStatus(Message):
     node: str = Field(alias="Node")
     node_id: str = Field(alias="NodeID")
     boot: str
-    bakes: int
-    queued: int
-    load: float
+    bakes: Count
+    queued: Count
+    load: Annotated[float, Field(ge=0)]
     draining: Flag
     configcomplete: Flag
     version: str
-    protocols: list[str]
-    stepkinds: list[str]
-    components: list[dict[str, Any]]
+    protocols: Annotated[list[str], Field(fail_fast=True)]
+    stepkinds: Annotated[list[str], Field(fail_fast=True)]
+    components: Annotated[list[TextMap], Field(fail_fast=True)]
     leaf: Flag = False
     storefull: Flag = False
+
+
+@registered
+class Performance(Message):
+    """A node's load, every 5 s. What the machine does not tell is left out."""
+
+    TYPE: ClassVar[str] = PERFORMANCE
+    node: str = Field(alias="Node")
+    node_id: str = Field(alias="NodeID")
+    cpu: float | None = None  # busy share of all cores since the last one, 0 to 1
+    load: float | None = None  # one minute's load average
+    memory: Count | None = None  # bytes in use
+    memorytotal: Count | None = None
+    disk: Count | None = None  # bytes in use on the state folder's file system
+    disktotal: Count | None = None
+    queues: TextMap | None = None  # depth of each queue by name
+    temperature: float | None = None  # °C, the hottest sensor
+
+
+@registered
+class CohortMessage(Message):
+    """To each member of a cohort: `verb` and `entries` for the node's cranks. The answer is a Result."""
+
+    TYPE: ClassVar[str] = COHORT_MESSAGE
+    cohort: str
+    verb: str
+    payload: TextMap | None = Field(default=None, alias="entries")
 
 
 OUTCOME_TYPES: dict[str, type[BakeOutcome]] = {

@@ -1,6 +1,7 @@
-"""The two stream guards: what a reader, and the Builder itself, holds every Status serial and Data seq against.
+"""The two stream guards: what a reader, and the Builder itself, holds every Status serial and Data seq
+against.
 
-Source: seed 001, "The Status stream", "The Data stream".
+Source: protocol/builder-v1.md, "The Status stream", "The Data stream".
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Verdict(Enum):
 
 
 class DataGuard:
-    """Strict order: last+1 passes, a repeat of last is a duplicate delivery, anything else is latched for good."""
+    """Strict order: last+1 passes, a repeat of last is a duplicate, anything else is latched for good."""
 
     def __init__(self, last: int = 0) -> None:
         self.last = last

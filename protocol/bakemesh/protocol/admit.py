@@ -1,0 +1,127 @@
+"""Whether to take what arrived: the rules against forged replies, bus-free.
+
+A server and every service publish to whatever reply subject they are given, with their own rights, so a stranger
+can have bytes stored on, or delivered at, a subject that it may not publish itself. Therefore a message is taken
+only where its own subject (not the subscription's) parses and its Type equals the envelope's `type`, and nothing
+is ever sent to a reply that is no inbox. Guaranteed: what is refused with `answer` false must not be answered;
+what is refused never starts, fails or steers a bake.
+
+Left out on purpose: whether the sender may do what the message asks for (party against Supervisor or issuedby).
+Source: protocol/builder-v1.md, "Which messages are taken".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bakemesh.protocol import envelope, message, subjects
+from bakemesh.protocol.builder.codes import Code
+from bakemesh.protocol.errors import MessageError, SubjectError
+from bakemesh.protocol.message import Received
+from bakemesh.protocol.subjects import CONTROL, Subject
+
+INBOX = "_INBOX."
+REPLY_HEADER = "Bakemesh-Reply"
+# JetStream puts these on what it hands out by itself: such a message is a copy, not somebody's publish.
+REPLAY_HEADERS = ("Nats-Stream", "Nats-Subject")
+
+
+class Cause(StrEnum):
+    """Why a message is refused: a name to count by."""
+
+    SUBJECT = "subject"  # its subject is none of the mesh's
+    REPLAYED = "replayed"  # a copy handed out by JetStream
+    FOREIGN_REPLY = "foreign_reply"  # asks for an answer on a subject that is no inbox
+    UNDECODABLE = "undecodable"  # no envelope, another version, a wrong or missing entry
+    OTHER_TYPE = "other_type"  # the subject says another type than the envelope
+    NO_REPLY = "no_reply"  # a control that nobody waits for
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message to take. `reply` is the inbox for its typed answer; `payload` its bytes as they came."""
+
+    subject: Subject
+    received: Received
+    reply: str | None
+    headers: Mapping[str, str]
+    payload: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A message not to take. Where `answer` is true, a Result with `code` and `reason` goes to `reply`."""
+
+    cause: Cause
+    reason: str
+    answer: bool = False
+    subject: Subject | None = None
+    reply: str | None = None
+    type: str | None = None
+    entry: str | None = None
+    code: Code = Code.MALFORMED_MESSAGE
+
+
+def admit(
+    subject: str,
+    reply: str | None,
+    headers: Mapping[str, str] | None,
+    payload: bytes | memoryview,
+) -> Delivery | Refusal:
+    """Decodes a message and decides. Raises nothing, whatever came.
+
+    `subject` is the message's own. `reply` is its NATS reply, None for one read from a stream: its reply is
+    JetStream's, and the answer to a stored message goes to the header `Bakemesh-Reply`.
+    """
+    headers = headers or {}
+    try:
+        where = subjects.parse(subject)
+    except SubjectError as error:
+        return Refusal(Cause.SUBJECT, str(error))
+    for name in REPLAY_HEADERS:
+        if name in headers:
+            return Refusal(
+                Cause.REPLAYED, f"carries the header {name}: a copy out of a stream", subject=where
+            )
+    wanted = headers.get(REPLY_HEADER)
+    for what, to in (("reply", reply), (REPLY_HEADER, wanted)):
+        if to and not _is_inbox(to):
+            return Refusal(
+                Cause.FOREIGN_REPLY, f"{what} {to[:200]!r} does not begin {INBOX!r}", subject=where
+            )
+    answer_to = reply or wanted or None
+    try:
+        found = envelope.unpack(payload)
+    except MessageError as error:
+        return _undecodable(error, where, answer_to)
+    if found.type != where.type:
+        reason = f"the subject says {where.type}, the envelope {found.type[:200]}"
+        return Refusal(Cause.OTHER_TYPE, reason, subject=where, type=found.type[:200])
+    try:
+        received = message.opened(found)
+    except MessageError as error:
+        return _undecodable(error, where, answer_to)
+    if not reply and where.type.startswith(f"{CONTROL}."):
+        return Refusal(
+            Cause.NO_REPLY, "a control is a request; it has no reply", subject=where, type=where.type
+        )
+    return Delivery(where, received, answer_to, headers, payload)
+
+
+def _is_inbox(to: str) -> bool:
+    # A wildcard or a blank would be no subject to publish to; the rest is for the server to judge.
+    return to.startswith(INBOX) and len(to) > len(INBOX) and not any(c in " *>\t\r\n" for c in to)
+
+
+def _undecodable(error: MessageError, where: Subject, reply: str | None) -> Refusal:
+    return Refusal(
+        Cause.UNDECODABLE,
+        str(error),
+        answer=reply is not None,
+        subject=where,
+        reply=reply,
+        type=error.type,
+        entry=error.entry,
+    )
