@@ -1,4 +1,6 @@
-"""The two clocks of the Builder, as one argument: `wall` for what others read, `monotonic` for every duration."""
+"""The two clocks of the Builder, as one argument: `wall` for what others read, `monotonic` for every
+duration.
+"""
 
 from __future__ import annotations
 

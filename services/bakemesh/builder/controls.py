@@ -1,8 +1,8 @@
 """Controls: requests, answered at once with a typed Result.
 
-Codes, first that applies: malformed_message, malformed_verb, unknown_recipe, unauthorised, stale_ctrlseq, terminal,
-held, no_step, not_retryable, rate_limited. A rejected control uses nothing up and is never put on Status: a stranger
-must not be able to fill the owner's stream. It is logged.
+Codes, first that applies: malformed_message, malformed_verb, unknown_recipe, unauthorised, stale_ctrlseq,
+terminal, held, no_step, not_retryable, rate_limited. A rejected control uses nothing up and is never put on
+Status: a stranger must not be able to fill the owner's stream. It is logged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The inbox's shell: recipes and pushes come in one after the other, are judged, journaled, and only then acknowledged.
+"""The inbox's shell: recipes and pushes come in one after the other, are judged, journaled, and only then
+acknowledged.
 
 Idempotent: a message that comes again gets its journaled Result once more and nothing else happens.
 """
@@ -125,7 +126,7 @@ class Intake:
             return f"{REPLY} {reply} is no inbox"
         return subject, envelope
 
-    # -- recipes -----------------------------------------------------------------------------------------------
+    # -- recipes
 
     async def _recipe(
         self,
@@ -235,7 +236,7 @@ class Intake:
         await item.ack()
         self._answer(reply, sealed.payload)
 
-    # -- forwarding --------------------------------------------------------------------------------------------
+    # -- forwarding
 
     async def _forward(
         self,
@@ -296,7 +297,7 @@ class Intake:
                 break
         await self.journal.commit(lambda db: db.execute("DELETE FROM forwards WHERE id=?", (number,)))
 
-    # -- answers -----------------------------------------------------------------------------------------------
+    # -- answers
 
     def _answer(self, reply: str | None, payload: bytes | None) -> None:
         if reply is None or payload is None:

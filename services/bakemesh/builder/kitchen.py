@@ -112,7 +112,7 @@ class Kitchen:
         """How many wait for one."""
         return len(self._queue)
 
-    # -- coming and going --------------------------------------------------------------------------------------
+    # -- coming and going
 
     def admit(self, row: BakeRow, recipe: Recipe) -> Session:
         """Takes a bake that is journaled: it begins, or queues and says so."""
@@ -153,7 +153,7 @@ class Kitchen:
         while self._queue and len(self._baking) < self.house.max_bakes:
             self._begin(self._queue.popleft())
 
-    # -- life --------------------------------------------------------------------------------------------------
+    # -- life
 
     async def recover(self) -> None:
         """At the Builder's start: opens every bake that the journal holds as alive, and lets each go on."""

@@ -1,9 +1,9 @@
 """From the journal to the bus: every Status and Data waits here until JetStream has acknowledged it.
 
-One outbox a stream. Rows leave in the order in which they were journaled; an outage of any length keeps them. `room`
-is the backpressure: it holds a writer while its bake, or the node, has too much waiting. After a restart the rows
-that the bus has stored already are recognised by the `StreamWriter`, which is told the last stream sequence that was
-acknowledged (kept in the journal as `stored.<stream>`).
+One outbox a stream. Rows leave in the order in which they were journaled; an outage of any length keeps them.
+`room` is the backpressure: it holds a writer while its bake, or the node, has too much waiting. After a
+restart the rows that the bus has stored already are recognised by the `StreamWriter`, which is told the last
+stream sequence that was acknowledged (kept in the journal as `stored.<stream>`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Outbox:
         await self.writer.start(after=self._stored)
         self._pump = asyncio.create_task(self._run(), name=f"outbox {self.table}")
 
-    # -- in ----------------------------------------------------------------------------------------------------
+    # -- in
 
     def insert(self, db: Db, bake: int, number: int, subject: str, msg_id: str, payload: bytes) -> OutRow:
         """Adds a row, inside a journal transaction. Give what it returns to `journaled` after the commit."""
@@ -109,7 +109,7 @@ class Outbox:
         while self._count[bake]:
             await self._changed.wait()
 
-    # -- out ---------------------------------------------------------------------------------------------------
+    # -- out
 
     async def _run(self) -> None:
         while True:

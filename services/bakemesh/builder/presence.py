@@ -1,6 +1,7 @@
 """How the node shows that it is there: the claim (one Builder a node) and SystemStatus every few seconds.
 
-A claim that cannot be renewed because the link is down never stops a Builder; one that somebody else holds does.
+A claim that cannot be renewed because the link is down never stops a Builder; one that somebody else holds
+does.
 """
 
 from __future__ import annotations

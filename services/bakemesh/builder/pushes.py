@@ -1,6 +1,7 @@
 """BakeData: pushes that answer a `<requestdata>`, judged and kept.
 
-Codes, first that applies: malformed_message, unknown_recipe, unauthorised, terminal, unknown_request, too_large.
+Codes, first that applies: malformed_message, unknown_recipe, unauthorised, terminal, unknown_request,
+too_large.
 """
 
 from __future__ import annotations

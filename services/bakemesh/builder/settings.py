@@ -1,4 +1,6 @@
-"""The Builder's settings, as one value: resolved by `bakemesh.settings`, checked, with the node's name settled."""
+"""The Builder's settings, as one value: resolved by `bakemesh.settings`, checked, with the node's name
+settled.
+"""
 
 from __future__ import annotations
 
