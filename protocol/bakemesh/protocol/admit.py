@@ -1,13 +1,13 @@
 """Whether to take what arrived: the rules against forged replies, bus-free.
 
-A server and every service publish to whatever reply subject they are given, with their own rights, so a stranger
-can have bytes stored on, or delivered at, a subject that it may not publish itself. Therefore a message is taken
-only where its own subject (not the subscription's) parses and its Type equals the envelope's `type`, and nothing
-is ever sent to a reply that is no inbox. Guaranteed: what is refused with `answer` false must not be answered;
-what is refused never starts, fails or steers a bake.
+A server and every service publish to whatever reply subject they are given, with their own rights, so a
+stranger can have bytes stored on, or delivered at, a subject that it may not publish itself. Therefore a
+message is taken only where its own subject (not the subscription's) parses and its Type equals the envelope's
+`type`, and nothing is ever sent to a reply that is no inbox. Guaranteed: what is refused with `answer` false
+must not be answered; what is refused never starts, fails or steers a bake.
 
-Left out on purpose: whether the sender may do what the message asks for (party against Supervisor or issuedby).
-Source: protocol/builder-v1.md, "Which messages are taken".
+Left out on purpose: whether the sender may do what the message asks for (party against Supervisor or
+issuedby). Source: protocol/builder-v1.md, "Which messages are taken".
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from bakemesh.protocol import envelope, message, subjects
-from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.errors import MessageError, SubjectError
 from bakemesh.protocol.message import Received
 from bakemesh.protocol.subjects import CONTROL, Subject
@@ -39,8 +39,7 @@ class Cause(StrEnum):
     NO_REPLY = "no_reply"  # a control that nobody waits for
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A message to take. `reply` is the inbox for its typed answer; `payload` its bytes as they came."""
 
     subject: Subject
@@ -52,16 +51,23 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A message not to take. Where `answer` is true, a Result with `code` and `reason` goes to `reply`."""
+    """A message not to take: `reason` to count by, `detail` in words, `sender` as far as the message says it.
 
-    cause: Cause
-    reason: str
-    answer: bool = False
+    `reply` is there only where it is to be answered, with a Result of code `malformed_message`.
+    """
+
+    reason: Cause
+    detail: str
+    sender: str
     subject: Subject | None = None
     reply: str | None = None
     type: str | None = None
     entry: str | None = None
-    code: Code = Code.MALFORMED_MESSAGE
+
+    @property
+    def answer(self) -> bool:
+        """Whether a typed answer goes out. Where not, nothing may be sent."""
+        return self.reply is not None
 
 
 def admit(
@@ -79,34 +85,31 @@ def admit(
     try:
         where = subjects.parse(subject)
     except SubjectError as error:
-        return Refusal(Cause.SUBJECT, str(error))
+        return Refusal(Cause.SUBJECT, str(error), "unknown")
     for name in REPLAY_HEADERS:
         if name in headers:
-            return Refusal(
-                Cause.REPLAYED, f"carries the header {name}: a copy out of a stream", subject=where
-            )
+            return Refusal(Cause.REPLAYED, f"carries {name}: a copy out of a stream", where.party, where)
     wanted = headers.get(REPLY_HEADER)
     for what, to in (("reply", reply), (REPLY_HEADER, wanted)):
         if to and not _is_inbox(to):
-            return Refusal(
-                Cause.FOREIGN_REPLY, f"{what} {to[:200]!r} does not begin {INBOX!r}", subject=where
-            )
+            detail = f"{what} {to[:200]!r} is no subject below {INBOX!r}"
+            return Refusal(Cause.FOREIGN_REPLY, detail, where.party, where)
     answer_to = reply or wanted or None
     try:
         found = envelope.unpack(payload)
     except MessageError as error:
-        return _undecodable(error, where, answer_to)
+        return _undecodable(error, where.party, where, answer_to)
+    sender = found.sender[:200]
     if found.type != where.type:
-        reason = f"the subject says {where.type}, the envelope {found.type[:200]}"
-        return Refusal(Cause.OTHER_TYPE, reason, subject=where, type=found.type[:200])
+        detail = f"the subject says {where.type}, the envelope {found.type[:200]}"
+        return Refusal(Cause.OTHER_TYPE, detail, sender, where, type=found.type[:200])
     try:
         received = message.opened(found)
     except MessageError as error:
-        return _undecodable(error, where, answer_to)
+        return _undecodable(error, sender, where, answer_to)
     if not reply and where.type.startswith(f"{CONTROL}."):
-        return Refusal(
-            Cause.NO_REPLY, "a control is a request; it has no reply", subject=where, type=where.type
-        )
+        detail = "a control is a request; it has no reply"
+        return Refusal(Cause.NO_REPLY, detail, sender, where, type=where.type)
     return Delivery(where, received, answer_to, headers, payload)
 
 
@@ -115,13 +118,7 @@ def _is_inbox(to: str) -> bool:
     return to.startswith(INBOX) and len(to) > len(INBOX) and not any(c in " *>\t\r\n" for c in to)
 
 
-def _undecodable(error: MessageError, where: Subject, reply: str | None) -> Refusal:
+def _undecodable(error: MessageError, sender: str, where: Subject, reply: str | None) -> Refusal:
     return Refusal(
-        Cause.UNDECODABLE,
-        str(error),
-        answer=reply is not None,
-        subject=where,
-        reply=reply,
-        type=error.type,
-        entry=error.entry,
+        Cause.UNDECODABLE, str(error), sender, where, reply=reply, type=error.type, entry=error.entry
     )

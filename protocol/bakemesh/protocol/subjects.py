@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from bakemesh.protocol import names
 from bakemesh.protocol.errors import NameRefused, SubjectError
@@ -33,6 +34,8 @@ class Subject:
         return f"{self.mesh}.{self.node_id}.{self.party}.{self.key}.{self.type}"
 
 
+# A bake says the same few subjects thousands of times: both directions are remembered, within bounds.
+@lru_cache(maxsize=4096)
 def build(mesh: str, node_id: str, party: str, key: str, type: str) -> str:  # noqa: A002
     """The subject of a message. Raises NameRefused where a part cannot be a token."""
     names.check("mesh", mesh)
@@ -48,6 +51,7 @@ def pattern(mesh: str, type: str, *, node_id: str = ANY, party: str = ANY, key: 
     return f"{mesh}.{node_id}.{party}.{key}.{type}"
 
 
+@lru_cache(maxsize=4096)
 def parse(subject: str) -> Subject:
     """The parts of a concrete subject. Raises SubjectError, which says which part is wrong."""
     parts = subject.split(".", 4)
