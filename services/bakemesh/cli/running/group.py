@@ -25,12 +25,15 @@ class Group:
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[int]] = []
         self._ending: asyncio.Task[None] | None = None
+        self._forced = False
 
     def stop(self) -> None:
         """An ordered end; asked again, a forced one."""
         if not self._stop.is_set():
             self._stop.set()
-        elif self._ending is not None:
+            return
+        self._forced = True
+        if self._ending is not None:
             self._ending.cancel()
 
     async def run(self, all_ready: Callable[[], None], for_s: float | None) -> int | None:
@@ -70,6 +73,8 @@ class Group:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._ending = asyncio.create_task(self._stop_in_reverse())
+        if self._forced:
+            self._ending.cancel()
         await asyncio.wait([self._ending])
         if self._ending.cancelled():
             for kept in reversed(self._kept):
