@@ -1,6 +1,6 @@
 """Logging: the standard library's, as JSON lines or readable text, with node, recipe and more as fields.
 
-`configure` is called once by a process's `__main__`; everybody else takes `get(__name__)` and logs with
+`setup` is called once by a process's `__main__`; everybody else takes `get(__name__)` and logs with
 `extra={"recipe": …}` or a `bound` logger. Logs go to stderr: stdout belongs to what a program prints. Left
 out: files and rotation, which belong to whoever runs the process.
 """
@@ -16,7 +16,7 @@ from bakemesh.logs.formats import JsonLines, Readable
 
 ROOT = "bakemesh"
 
-__all__ = ["ROOT", "JsonLines", "Readable", "bound", "configure", "get"]
+__all__ = ["ROOT", "JsonLines", "Readable", "bound", "get", "setup"]
 
 
 def get(name: str) -> logging.Logger:
@@ -35,7 +35,7 @@ def bound(logger: logging.Logger, **fields: object) -> logging.LoggerAdapter[log
     return _Bound(logger, fields)
 
 
-def configure(
+def setup(
     log_format: str = "auto", level: str = "info", *, stream: TextIO | None = None, **fields: object
 ) -> logging.Handler:
     """Sets up the process's logging: `auto` is text on a terminal, else JSON lines; `fields` (node …) go on

@@ -88,7 +88,7 @@ ROWS: tuple[Row, ...] = (
         "creds",
         values.path,
         None,
-        "a NATS credentials or nkey seed file",
+        "the nkey seed file of this identity",
         metavar="FILE",
         is_path=True,
     ),

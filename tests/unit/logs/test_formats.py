@@ -56,7 +56,7 @@ def stream():
 
 
 def test_bound_fields_and_the_trace_are_on_the_line(stream):
-    logs.configure("json", "debug", stream=stream, node="alpha")
+    logs.setup("json", "debug", stream=stream, node="alpha")
     logger = logs.bound(logs.get("bakemesh.builder.x"), recipe="r-1")
     try:
         raise OSError("disk")
@@ -68,8 +68,8 @@ def test_bound_fields_and_the_trace_are_on_the_line(stream):
 
 
 def test_configured_twice_it_says_everything_once(stream):
-    logs.configure("text", stream=stream)
-    logs.configure("text", stream=stream)
+    logs.setup("text", stream=stream)
+    logs.setup("text", stream=stream)
     logs.get("bakemesh.x").info("once")
     logging.getLogger("elsewhere").info("not ours")
     assert stream.getvalue().count("once") == 1
