@@ -7,8 +7,9 @@ this package imports nats.
 """
 
 from bakemesh.bus.connection import Bus
+from bakemesh.bus.kv import Bucket, Entry
 from bakemesh.bus.sealing import Sealed
 from bakemesh.bus.settings import BusSettings, Credentials, Tls
 from bakemesh.bus.storing import StoredAck
 
-__all__ = ["Bus", "BusSettings", "Credentials", "Sealed", "StoredAck", "Tls"]
+__all__ = ["Bucket", "Bus", "BusSettings", "Credentials", "Entry", "Sealed", "StoredAck", "Tls"]

@@ -379,6 +379,9 @@ class Link:
             operation = "publish" if found.group(1).lower() == "publish" else "subscribe"
             self._on_denied(operation, found.group(2).lower())
             return
+        if not isinstance(error, nats.errors.Error | OSError | TimeoutError):
+            log.error("a callback of the link failed", exc_info=error)
+            return
         self._note(error)
         if not self._opened and self._refused is not None and not self._refused.done() and _is_refusal(error):
             self._refused.set_result(text)

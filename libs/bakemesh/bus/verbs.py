@@ -20,13 +20,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bakemesh.protocol.admit import Delivery, Refusal, admit
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as Raw
 
 from bakemesh.bus.errors import BusError
 from bakemesh.bus.link import Link
 from bakemesh.bus.sealing import seal
+from bakemesh.protocol.admit import Delivery, Refusal, admit
 from bakemesh.protocol.message import Message
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ OnRefusal = Callable[[Refusal], Message | None]
 
 ERROR_CODE = "Nats-Service-Error-Code"
 ERROR_TEXT = "Nats-Service-Error"
+MALFORMED = "malformed_message"
 _SENDERS_REMEMBERED = 1024
 
 
@@ -112,6 +113,7 @@ class Serving:
         concurrency: int,
     ) -> None:
         self.pattern = pattern
+        self.queue = ""
         self.requests = 0
         self.errors = 0
         self.busy_ns = 0
@@ -123,6 +125,7 @@ class Serving:
 
     async def start(self, queue: str = "") -> None:
         """Subscribes; the server has it when this returns."""
+        self.queue = queue
         self._raw = await self._link.listen(self.pattern, self._take, queue)
 
     async def stop(self) -> None:
@@ -198,7 +201,7 @@ class Serving:
         if refusal.reply is None:
             return
         if answer is None:
-            await self._send_error(refusal.reply, refusal.reason, refusal.detail)
+            await self._send_error(refusal.reply, MALFORMED, refusal.detail)
             return
         try:
             await self._link.send(refusal.reply, seal(answer, self._link.settings.sender).payload)

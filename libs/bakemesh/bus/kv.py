@@ -1,0 +1,186 @@
+"""The hub's buckets, read and written from any server: a leaf's clients reach them by the hub's domain.
+
+Values are bytes, one revision a key. A key with a time to live vanishes by itself, without a marker.
+Compare-and-set is by the key's last revision. A write that was not acknowledged may have happened
+(StoreTimeout): read before writing again. Left out: watching (subscribe what is published beside it),
+history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bakemesh.bus.errors import NoStore, NotFound, StoreTimeout, StoreUnavailable, WrongSequence
+from bakemesh.bus.jsapi import HUB_DOMAIN, Stored
+from bakemesh.bus.storing import parse_ack
+from bakemesh.protocol import storage
+
+if TYPE_CHECKING:
+    from bakemesh.bus.connection import Bus
+
+TTL = "Nats-TTL"
+EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
+OPERATION = "KV-Operation"
+MARKER_S = 60  # how long a deleted key's marker stays
+NO_MESSAGE = 10037
+_TIMEOUT_S = 5.0
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key's value and the revision that a compare-and-set names."""
+
+    key: str
+    value: bytes
+    revision: int
+
+
+def bucket_config(bucket: str, *, replicas: int = 1, max_bytes: int = -1) -> dict[str, Any]:
+    """The stream of a bucket: history 1, a time to live for each key.
+
+    `allow_direct` is off: a direct get would answer, with the server's own rights, to any subject one names.
+    """
+    return {
+        "name": storage.bucket_stream(bucket),
+        "subjects": [storage.bucket_subject(bucket, ">")],
+        "max_msgs_per_subject": 1,
+        "max_bytes": max_bytes,
+        "num_replicas": replicas,
+        "storage": "file",
+        "discard": "new",
+        "deny_delete": True,
+        "allow_rollup_hdrs": True,
+        "allow_direct": False,
+        "allow_msg_ttl": True,
+        "duplicate_window": 120_000_000_000,
+    }
+
+
+class Bucket:
+    """One bucket. Every method raises NotFound where the bucket does not exist, StoreUnavailable where the
+    hub is out of reach, StoreTimeout, NotConnected, AccessDenied, and BusClosed.
+    """
+
+    def __init__(self, bus: Bus, name: str, *, timeout: float = _TIMEOUT_S) -> None:
+        self.name = name
+        self._bus, self._timeout = bus, timeout
+        self._stream = storage.bucket_stream(name)
+        self._prefix = storage.bucket_subject(name, "")
+
+    async def ensure(self, *, replicas: int = 1) -> None:
+        """Makes the bucket where it is missing; one that exists is left as it is."""
+        try:
+            await self._bus.hub_api.stream_info(self._stream)
+        except NotFound:
+            await self._bus.hub_api.create_stream(bucket_config(self.name, replicas=replicas))
+
+    async def get(self, key: str) -> Entry | None:
+        """The key's entry; None where it has none, was deleted, or has expired."""
+        try:
+            found = await self._bus.hub_api.get_message(self._stream, last_of=self._prefix + key)
+        except NotFound as error:
+            if error.err_code == NO_MESSAGE:
+                return None
+            raise
+        return self._entry(found)
+
+    async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
+        """Writes whatever is there; gives the revision. `ttl_s`: vanishes after that, rounded up to whole
+        seconds.
+        """
+        return await self._write(key, value, ttl_s, None)
+
+    async def create(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
+        """Writes where the key has no value. Raises WrongSequence where it has."""
+        return await self.update(key, value, 0, ttl_s=ttl_s)
+
+    async def update(self, key: str, value: bytes, revision: int, *, ttl_s: float | None = None) -> int:
+        """Writes where the last revision is `revision`; 0: where the key has no value.
+
+        Raises WrongSequence, whose `last` is the revision there is; 0 means that the key has expired.
+        """
+        try:
+            return await self._write(key, value, ttl_s, revision)
+        except WrongSequence as error:
+            if revision or not error.last:
+                raise
+            marker = await self._marker(key)
+            if marker is None:
+                raise
+            return await self._write(key, value, ttl_s, marker)
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """Removes the key, where `revision` is given only if that is its last. Raises WrongSequence."""
+        await self._write(key, b"", MARKER_S, revision, {OPERATION: "DEL"})
+
+    async def entries(self) -> dict[str, Entry]:
+        """Every key with its entry, as of now; a key that goes meanwhile is left out."""
+        info = await self._bus.hub_api.stream_info(self._stream, subjects_filter=self._prefix + ">")
+        wanted = sorted(subject.removeprefix(self._prefix) for subject in info["state"].get("subjects") or {})
+        found: dict[str, Entry] = {}
+        for start in range(0, len(wanted), _AT_ONCE):
+            for entry in await asyncio.gather(*(self.get(key) for key in wanted[start : start + _AT_ONCE])):
+                if entry is not None:
+                    found[entry.key] = entry
+        return found
+
+    async def keys(self) -> list[str]:
+        """Every key that has a value, in order."""
+        return list(await self.entries())
+
+    async def _marker(self, key: str) -> int | None:
+        """The revision of a deleted key's marker, None where there is none."""
+        try:
+            found = await self._bus.hub_api.get_message(self._stream, last_of=self._prefix + key)
+        except NotFound:
+            return None
+        return None if self._entry(found) else found.sequence
+
+    def _entry(self, stored: Stored) -> Entry | None:
+        if OPERATION in stored.headers or "Nats-Marker-Reason" in stored.headers:
+            return None
+        return Entry(stored.subject.removeprefix(self._prefix), stored.payload, stored.sequence)
+
+    async def _write(
+        self,
+        key: str,
+        value: bytes,
+        ttl_s: float | None,
+        expected: int | None,
+        headers: dict[str, str] | None = None,
+    ) -> int:
+        subject = self._prefix + key
+        link = self._bus.link
+        # A plain put on a leaf would look for the bucket there; the mapped subject finds the hub's.
+        target = f"$JS.{HUB_DOMAIN}.API.{subject}" if self._bus.on_leaf else subject
+        carried = dict(headers or {})
+        if ttl_s is not None:
+            carried[TTL] = f"{max(1, -int(-ttl_s // 1))}s"
+        if expected is not None:
+            carried[EXPECTED_LAST] = str(expected)
+        waiting = link.expect(target)
+        try:
+            async with asyncio.timeout(self._timeout):
+                if not link.connected:
+                    await link.wait_connected(self._timeout)
+                await link.send(target, value, waiting.reply, carried or None)
+                answer = await waiting.future
+        except TimeoutError:
+            raise StoreTimeout(
+                subject, f"not acknowledged within {self._timeout:g} s; it may be written"
+            ) from None
+        finally:
+            link.forget(waiting)
+        try:
+            return parse_ack(subject, answer).seq
+        except NoStore:
+            await self._why_not()
+            raise
+
+    async def _why_not(self) -> None:
+        """Tells a missing bucket from a hub that is out of reach. Raises NotFound or StoreUnavailable."""
+        await self._bus.hub_api.stream_info(self._stream)
+        raise StoreUnavailable(self.name, "the bucket is there and did not answer; try again")
