@@ -14,7 +14,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Literal
 
 from nats.aio.msg import Msg
@@ -48,7 +48,7 @@ async def read(
     end: Literal["follow", "last"] = "follow",
     api: JsApi | None = None,
     batch_bytes: int = BATCH_BYTES,
-) -> AsyncIterator[Stored]:
+) -> AsyncGenerator[Stored]:
     """Messages of `stream` on `filter_subject` from `start_sequence` on.
 
     `follow` goes on for ever; `last` ends with what is stored now. `api`: another JetStream than the

@@ -1,0 +1,279 @@
+"""The Supervisor SDK for scripts without asyncio: the same names, each call blocks.
+
+    with Supervisor(nats="nats://…", name="nightly") as supervisor:
+        bake = supervisor.bake(xml, node="beta")
+        for chunk in bake.data(): ...
+        outcome = bake.outcome()
+
+One thread with an event loop of its own runs the asynchronous SDK. Guarantees: an exception of the SDK is
+raised here as it is; Ctrl-C interrupts any call at once, ends what it had begun, and leaves the Supervisor
+usable (to cancel a bake, say) until its `with` block ends; nothing is left running after that. Calls may
+come from several threads. Left out: doing several things at once in one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from bakemesh.bus import Credentials, Tls
+from bakemesh.protocol.builder.codes import Verb
+from bakemesh.protocol.builder.messages import BakeData, BakeOutcome, BakeStatus, Result
+from bakemesh.protocol.identity import Identity
+from bakemesh.supervisor import bake as asynchronous
+from bakemesh.supervisor import session
+from bakemesh.supervisor.errors import Closed
+from bakemesh.supervisor.nodes import ANY_NODE, NodeInfo
+
+T = TypeVar("T")
+
+
+class _Loop:
+    """A thread that runs an event loop; `call` runs a coroutine there and waits for it here."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="bakemesh supervisor", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result or exception. An interrupt here cancels it there."""
+        if self._loop.is_closed():
+            coroutine.close()
+            raise Closed("this Supervisor is closed")
+        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Where the coroutine itself failed it has ended already; else this thread was interrupted.
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Ends loop and thread; what still runs there is cancelled first."""
+        if self._loop.is_closed():
+            return
+        future = asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
+        future.result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _finish(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+        await self._loop.shutdown_default_executor()
+
+
+class Stream(Generic[T]):
+    """A blocking iterator over an asynchronous one; `close` ends it early (so does the end of a `with`)."""
+
+    def __init__(self, loop: _Loop, source: AsyncIterator[T]) -> None:
+        self._loop, self._source = loop, source
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        found = self._loop.call(_next(self._source))
+        if found is None:
+            raise StopIteration
+        return found
+
+    def close(self) -> None:
+        """Ends the iteration."""
+        self._loop.call(self._source.aclose())  # type: ignore[attr-defined]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Bake:
+    """A bake, blocking: see `bakemesh.supervisor.Bake` for what each call gives and raises."""
+
+    def __init__(self, loop: _Loop, bake: asynchronous.Bake) -> None:
+        self._loop, self._bake = loop, bake
+
+    def __repr__(self) -> str:
+        return repr(self._bake)
+
+    @property
+    def identity(self) -> Identity:
+        """The five entries."""
+        return self._bake.identity
+
+    @property
+    def recipe_id(self) -> str:
+        """The correlation key."""
+        return self._bake.recipe_id
+
+    @property
+    def result(self) -> Result | None:
+        """The Builder's answer to the recipe, once it came."""
+        return self._bake.result
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the recipe still waits for its node."""
+        return self._bake.waiting
+
+    @property
+    def latest(self) -> BakeStatus | None:
+        """The Status with the highest serial heard so far."""
+        return self._bake.latest
+
+    @property
+    def terminal(self) -> BakeOutcome | None:
+        """The bake's last message, once it was heard."""
+        return self._bake.terminal
+
+    def status(self) -> Stream[BakeStatus]:
+        """Every Status, once, in order, up to the terminal."""
+        return Stream(self._loop, self._loop.call(_made(self._bake.status)))
+
+    def data(self) -> Stream[BakeData]:
+        """Every chunk of output, in order, up to the end of the bake."""
+        return Stream(self._loop, self._loop.call(_made(self._bake.data)))
+
+    def outcome(self) -> BakeOutcome:
+        """Waits for the end."""
+        return self._loop.call(self._bake.outcome())
+
+    def accepted(self, timeout: float | None = None) -> Result | None:
+        """Waits until the Builder took the recipe."""
+        return self._loop.call(self._bake.accepted(timeout))
+
+    def control(self, verb: Verb) -> Result:
+        """Sends any control verb."""
+        return self._loop.call(self._bake.control(verb))
+
+    def pause(self) -> Result:
+        """Holds the bake at the next step boundary."""
+        return self.control(Verb.PAUSE)
+
+    def start(self) -> Result:
+        """Resumes the bake."""
+        return self.control(Verb.START)
+
+    def cancel(self) -> Result:
+        """Ends the bake at once."""
+        return self.control(Verb.CANCEL)
+
+    def skip_step(self) -> Result:
+        """Skips the step at the cursor."""
+        return self.control(Verb.SKIP_STEP)
+
+    def retry_step(self) -> Result:
+        """Runs the step at the cursor again."""
+        return self.control(Verb.RETRY_STEP)
+
+    def push(self, request: str, data: bytes | str) -> Result:
+        """Answers a `<requestdata>` step."""
+        return self._loop.call(self._bake.push(request, data))
+
+
+class Supervisor:
+    """A Supervisor, blocking: connects when it is made; a context manager that closes it."""
+
+    def __init__(
+        self,
+        nats: str | Sequence[str] = "nats://127.0.0.1:4222",
+        name: str = "supervisor",
+        *,
+        mesh: str = "psyclone",
+        state: str | Path | None = None,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+        connect_timeout_s: float = 5.0,
+    ) -> None:
+        """Raises BusUnreachable, AccessDenied, BadCredentials, NameRefused."""
+        self._loop = _Loop()
+        try:
+            self._session = self._loop.call(
+                _opened(
+                    lambda: session.Supervisor.connect(
+                        nats,
+                        name,
+                        mesh=mesh,
+                        state=state,
+                        credentials=credentials,
+                        tls=tls,
+                        connect_timeout_s=connect_timeout_s,
+                    )
+                )
+            )
+        except BaseException:
+            self._loop.stop()
+            raise
+
+    @property
+    def name(self) -> str:
+        """The name that recipes carry."""
+        return self._session.name
+
+    def bake(
+        self,
+        xml: str,
+        *,
+        node: str | None = ANY_NODE,
+        node_id: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        expires_s: float | None = None,
+    ) -> Bake:
+        """Mints a RecipeID, sends the recipe and waits for the Builder's Result."""
+        made = self._session.bake(xml, node=node, node_id=node_id, params=params, expires_s=expires_s)
+        return Bake(self._loop, self._loop.call(made))
+
+    def attach(self, recipe_id: str, supervisor: str | None = None, node: str | None = None) -> Bake:
+        """A bake begun elsewhere or earlier."""
+        return Bake(self._loop, self._loop.call(self._session.attach(recipe_id, supervisor, node)))
+
+    def nodes(self) -> list[NodeInfo]:
+        """Every node that ever reported."""
+        return self._loop.call(self._session.nodes())
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread. Idempotent."""
+        try:
+            self._loop.call(self._session.close())
+        except Closed:
+            return
+        finally:
+            self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _next(source: AsyncIterator[T]) -> T | None:
+    return await anext(source, None)
+
+
+async def _made(make: Callable[[], T]) -> T:
+    return make()
+
+
+async def _opened(make: Callable[[], session.Supervisor]) -> session.Supervisor:
+    return await make().open()

@@ -1,0 +1,400 @@
+"""A Supervisor: it mints recipes, sends them, and hears of its bakes.
+
+Guarantees: one subscription a message type for all bakes of this Supervisor, made before the first recipe
+is sent, so that no Status is missed; closing ends everything that was begun here (iterators end with
+Closed, nothing is left running) while the bakes themselves go on. Left out: what a bake offers (`bake`),
+where ids come from (`mint`), which streams are read (`streams`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+from weakref import WeakSet, WeakValueDictionary
+
+from bakemesh.bus import Bus, BusSettings, Credentials, Tls
+from bakemesh.bus.errors import BusError, RequestTimeout
+from bakemesh.bus.events import Closed as BusGone
+from bakemesh.bus.events import Event, Reconnected, SlowConsumer
+from bakemesh.bus.replies import InboxReply
+from bakemesh.bus.verbs import Subscription
+from bakemesh.protocol import names, subjects
+from bakemesh.protocol.admit import Delivery
+from bakemesh.protocol.builder.codes import Code
+from bakemesh.protocol.builder.messages import BakeStatus
+from bakemesh.protocol.identity import Identity
+from bakemesh.supervisor import deliver, recipe
+from bakemesh.supervisor.bake import Bake
+from bakemesh.supervisor.control import ControlSequence
+from bakemesh.supervisor.directory import Directory, Place
+from bakemesh.supervisor.errors import Closed, RecipeRejected
+from bakemesh.supervisor.find import locate
+from bakemesh.supervisor.mint import CounterMint, FolderMint, Mint
+from bakemesh.supervisor.nodes import ANY_NODE, NodeInfo
+from bakemesh.supervisor.recipe import Order, Prepared
+from bakemesh.supervisor.status import StatusFeed
+from bakemesh.supervisor.streams import ReverseStreams
+
+RESULT_S = 5.0
+LIVE_TYPES = tuple(f"{subjects.BAKE}.{name}" for name in ("Status", *subjects.OUTCOMES))
+
+
+class _Closeable(Protocol):
+    async def aclose(self) -> None: ...
+
+
+Tracked = TypeVar("Tracked", bound=_Closeable)
+
+
+class Supervisor:
+    """One Supervisor on one bus; an async context manager.
+
+    `Supervisor.connect(...)` makes its own connection; `Supervisor(bus, name)` uses one that exists and
+    leaves it open. `name` is what recipes carry and what the server knows this identity by; `mint` gives
+    RecipeID numbers (default: the mesh's counter).
+    """
+
+    def __init__(self, bus: Bus, name: str, mint: Mint | None = None) -> None:
+        self._bus: Bus | None = bus
+        self._given_mint = mint
+        self._settings: BusSettings | None = None
+        self._state: Path | None = None
+        self._setup(name)
+
+    def _setup(self, name: str) -> None:
+        self.name = names.check("Supervisor", name)
+        self.controls = ControlSequence()
+        self._feeds: WeakValueDictionary[tuple[str, str], StatusFeed] = WeakValueDictionary()
+        self._readers: WeakSet[_Closeable] = WeakSet()
+        self._late: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._live: list[Subscription] = []
+        self._foreign: dict[tuple[str, str], list[Subscription]] = {}
+        self._unhook: Callable[[], None] = lambda: None
+        self._opened = self._closed = False
+
+    @classmethod
+    def connect(
+        cls,
+        nats: str | Sequence[str] = "nats://127.0.0.1:4222",
+        name: str = "supervisor",
+        *,
+        mesh: str = "psyclone",
+        state: str | Path | None = None,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+        connect_timeout_s: float = 5.0,
+    ) -> Self:
+        """A Supervisor with a connection of its own, made on entering `async with` (or by `open`).
+
+        `state`: a folder where RecipeIDs are reserved, so that minting goes on while the bus is out of reach.
+        Entering raises BusUnreachable, AccessDenied, BadCredentials.
+        """
+        made = cls.__new__(cls)
+        servers = tuple(part.strip() for part in nats.split(",")) if isinstance(nats, str) else tuple(nats)
+        made._bus, made._given_mint = None, None
+        made._settings = BusSettings(
+            servers=servers,
+            mesh=mesh,
+            name=name,
+            credentials=credentials,
+            tls=tls,
+            connect_timeout_s=connect_timeout_s,
+        )
+        made._state = None if state is None else Path(state)
+        made._setup(name)
+        return made
+
+    async def open(self) -> Self:
+        """Connects and subscribes. Raises the bus's errors; nothing is left open then."""
+        if self._opened:
+            raise Closed("this Supervisor was opened before; make another one")
+        self._opened = True
+        if self._settings is not None:
+            self._bus = await Bus.connect(self._settings)
+        try:
+            bus = self.bus
+            self.streams = ReverseStreams(bus)
+            self.directory = Directory(bus)
+            self._mint = self._given_mint or (
+                FolderMint(bus, self.name, self._state) if self._state else CounterMint(bus, self.name)
+            )
+            self._unhook = bus.on_event(self._on_event)
+            patterns = [subjects.pattern(bus.mesh, kind, party=self.name) for kind in LIVE_TYPES]
+            self._live = await _subscribe_all(bus, patterns, self._on_live)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Ends iterators and waiters with Closed, unsubscribes, and closes a connection of its own.
+        Idempotent.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._unhook()
+        for task in self._late.values():
+            task.cancel()
+        await asyncio.gather(*self._late.values(), return_exceptions=True)
+        for feed in list(self._feeds.values()):
+            feed.close(Closed(f"Supervisor {self.name} was closed; bake {feed.recipe_id} goes on"))
+        for reader in list(self._readers):
+            with contextlib.suppress(BusError):
+                await reader.aclose()
+        stopping = [*self._live, *(one for several in self._foreign.values() for one in several)]
+        self._live, self._foreign = [], {}
+        await asyncio.gather(*(subscription.stop() for subscription in stopping))
+        if self._settings is not None and self._bus is not None:
+            await self._bus.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def bus(self) -> Bus:
+        """The connection. Raises Closed before `open`."""
+        if self._bus is None:
+            raise Closed("not open yet: use `async with Supervisor.connect(...) as supervisor`")
+        return self._bus
+
+    # -- recipes
+
+    async def bake(
+        self,
+        xml: str,
+        *,
+        node: str | None = ANY_NODE,
+        node_id: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        expires_s: float | None = None,
+        parent: str | None = None,
+        parent_supervisor: str | None = None,
+        result_timeout_s: float = RESULT_S,
+    ) -> Bake:
+        """Mints a RecipeID, sends the recipe and waits for the Builder's Result, at most `result_timeout_s`.
+
+        `node`: a name or id, or `any`: the least loaded node that takes recipes. `node_id`: an id that is
+        sent to unseen. A node that does not answer in time leaves the bake `waiting`: its recipe is stored
+        and begins when the node is there, unless `expires_s` seconds have passed by then.
+
+        Raises RecipeRejected (with every problem), MessageTooLarge, NodeUnknown, NoNodeAvailable,
+        MintExhausted, NotStored, NameRefused.
+        """
+        order = Order(xml, params, expires_s, parent, parent_supervisor)
+        order.check()
+        if node_id is None and node == ANY_NODE:
+            return await self._bake_anywhere(order, result_timeout_s)
+        prepared = await self._prepare(order, await self._place(node, node_id))
+        return await self.send(prepared, result_timeout_s=result_timeout_s, again=order)
+
+    async def prepare(
+        self,
+        xml: str,
+        *,
+        node: str | None = None,
+        node_id: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        expires_s: float | None = None,
+        parent: str | None = None,
+        parent_supervisor: str | None = None,
+    ) -> Prepared:
+        """A recipe as `bake` would send it, with its RecipeID, not sent yet: for callers that keep it
+        first.
+        """
+        order = Order(xml, params, expires_s, parent, parent_supervisor)
+        order.check()
+        if node_id is None and node in (None, ANY_NODE):
+            best = (await self.directory.least_loaded())[0]
+            return await self._prepare(order, Place(best.name, best.node_id))
+        return await self._prepare(order, await self._place(node, node_id))
+
+    async def send(
+        self, prepared: Prepared, *, result_timeout_s: float = RESULT_S, again: Order | None = None
+    ) -> Bake:
+        """Sends a prepared recipe and waits for its Result; sending it twice is harmless.
+
+        `again`: what to seal anew when the Builder asks for a pause (`rate_limited`): such a recipe did not
+        use its RecipeID up. Raises RecipeRejected, NotStored.
+        """
+        self._check_open()
+        bake = self._handle(prepared.identity)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + result_timeout_s
+        while True:
+            reply = self.bus.inbox_reply()
+            try:
+                await deliver.store(self.bus, prepared.subject, prepared.sealed, reply.subject)
+                bake.result = await deliver.result(reply, max(0.0, deadline - loop.time()))
+            except RequestTimeout:
+                self._wait_on(bake, reply)
+                return bake
+            except BaseException:
+                reply.close()
+                raise
+            reply.close()
+            result = bake.result
+            if result.accepted:
+                return bake
+            pause = (result.retryms or 0) / 1000
+            if result.code != Code.RATE_LIMITED or again is None or loop.time() + pause > deadline:
+                raise RecipeRejected(result)
+            await asyncio.sleep(pause)
+            number = int(prepared.identity.recipe_id.rpartition("-")[2])
+            place = prepared.identity
+            prepared = recipe.prepare(self.bus, again, self.name, number, place.node, place.node_id)
+
+    async def _bake_anywhere(self, order: Order, result_timeout_s: float) -> Bake:
+        refusal: RecipeRejected | None = None
+        for node in await self.directory.least_loaded():
+            prepared = await self._prepare(order, Place(node.name, node.node_id))
+            try:
+                return await self.send(prepared, result_timeout_s=result_timeout_s, again=order)
+            except RecipeRejected as error:
+                if error.code != Code.DRAINING:  # began to drain since it was looked up: the next one
+                    raise
+                refusal = error
+        assert refusal is not None  # there is at least one node, and each refused
+        raise refusal
+
+    async def _prepare(self, order: Order, place: Place) -> Prepared:
+        self._check_open()
+        prepared = recipe.prepare(
+            self.bus, order, self.name, await self._mint.next(), place.name, place.node_id
+        )
+        self.directory.placed(place.node_id)
+        return prepared
+
+    async def _place(self, node: str | None, node_id: str | None) -> Place:
+        if node_id is not None:
+            names.check("NodeID", node_id)
+            return Place(node if node and node != ANY_NODE else node_id, node_id)
+        return await self.directory.find(names.check("Node", node))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"Supervisor {self.name} is closed")
+
+    # -- bakes that exist
+
+    async def attach(self, recipe_id: str, supervisor: str | None = None, node: str | None = None) -> Bake:
+        """A bake begun elsewhere or earlier, by its RecipeID: Status and Data are replayed from the streams.
+
+        `supervisor`: its owner, where the id alone is ambiguous; `node`: a name or id. Another Supervisor's
+        bake needs the rights of an operator. Raises BakeUnknown, AmbiguousRecipeID, NodeUnknown,
+        AccessDenied.
+        """
+        self._check_open()
+        names.check("RecipeID", recipe_id)
+        node_id = (await self.directory.find(node)).node_id if node else None
+        known = [] if node_id else [each.node_id for each in await self.directory.known()]
+        found = await locate(self.bus, recipe_id, supervisor=supervisor, node_id=node_id, nodes=known)
+        name = _recipe_of(found.supervisor, recipe_id)
+        place = self.directory.name_of(found.node_id)
+        bake = self._handle(Identity(found.supervisor, name, recipe_id, place, found.node_id), suspect=True)
+        if found.supervisor != self.name and bake.identity.key not in self._foreign:
+            patterns = [
+                subjects.pattern(self.bus.mesh, kind, party=found.supervisor, key=recipe_id)
+                for kind in LIVE_TYPES
+            ]
+            self._foreign[bake.identity.key] = await _subscribe_all(self.bus, patterns, self._on_live)
+        if not found.waiting:
+            await bake.catch_up()
+        return bake
+
+    async def nodes(self) -> list[NodeInfo]:
+        """Every node that ever reported on this mesh, with its last SystemStatus."""
+        return await self.directory.nodes()
+
+    async def release(self, bake: Bake) -> None:
+        """See `Bake.close`."""
+        key = bake.identity.key
+        if (task := self._late.pop(key, None)) is not None:
+            task.cancel()
+        if (feed := self._feeds.pop(key, None)) is not None:
+            feed.close(Closed(f"bake {bake.recipe_id} was closed here; it goes on"))
+        await asyncio.gather(*(one.stop() for one in self._foreign.pop(key, [])))
+
+    def track(self, reader: Tracked) -> Tracked:
+        """An iterator that `close` ends."""
+        self._check_open()
+        self._readers.add(reader)
+        return reader
+
+    def _handle(self, identity: Identity, *, suspect: bool = False) -> Bake:
+        feed = self._feeds.get(identity.key)
+        if feed is None:
+            feed = StatusFeed(
+                identity.recipe_id, lambda start: self.streams.status(identity, start), suspect=suspect
+            )
+            feed.on_new = self._on_new
+            self._feeds[identity.key] = feed
+        return Bake(self, identity, feed)
+
+    # -- what comes in
+
+    def _on_live(self, delivery: Delivery) -> None:
+        status = delivery.received.message
+        if not isinstance(status, BakeStatus):
+            return
+        key = (delivery.subject.party, delivery.subject.key)
+        feed = self._feeds.get(key)
+        if feed is not None and status.identity.key == key:
+            feed.offer(status)
+
+    def _on_new(self, status: BakeStatus) -> None:
+        if status.kind == "ack" and status.issuedby == self.name and status.ctrlseq is not None:
+            self.controls.seen(status.identity.key, status.ctrlseq)
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Reconnected | SlowConsumer):
+            for feed in list(self._feeds.values()):
+                feed.suspect()
+        elif isinstance(event, BusGone):
+            for feed in list(self._feeds.values()):
+                feed.close(Closed(f"the bus connection is gone: {event.reason}"))
+
+    # -- Results that come later
+
+    def _wait_on(self, bake: Bake, reply: InboxReply) -> None:
+        task = asyncio.create_task(self._late_result(bake, reply), name=f"result of {bake.recipe_id}")
+        key = bake.identity.key
+        self._late[key] = task
+        task.add_done_callback(lambda _done: self._late.pop(key, None))
+
+    async def _late_result(self, bake: Bake, reply: InboxReply) -> None:
+        """Waits for the Result of a recipe that waits for its node; the bake's end is an answer as well."""
+        with reply:
+            while bake.terminal is None:
+                try:
+                    result = await deliver.result(reply, 60.0)
+                except RequestTimeout:
+                    continue
+                except BusError:
+                    return
+                bake.take_result(result)
+                return
+
+
+async def _subscribe_all(bus: Bus, patterns: Sequence[str], handler: Any) -> list[Subscription]:
+    """One subscription a pattern, all or none. Raises AccessDenied, NotConnected."""
+    made = await asyncio.gather(*(bus.subscribe(one, handler) for one in patterns), return_exceptions=True)
+    failed = [one for one in made if isinstance(one, BaseException)]
+    if failed:
+        await asyncio.gather(*(one.stop() for one in made if not isinstance(one, BaseException)))
+        raise failed[0]
+    return [one for one in made if not isinstance(one, BaseException)]
+
+
+def _recipe_of(supervisor: str, recipe_id: str) -> str:
+    """The recipe's name in a RecipeID whose Supervisor is known; '-' where it does not follow the pattern."""
+    return recipe_id.removeprefix(f"{supervisor}-").rpartition("-")[0] or "-"
