@@ -50,13 +50,13 @@ def check_module(
 
 def _parameter(node: Node, given: elements.Values, problems: Collector) -> None:
     kind, value = given["type"], given["value"]
-    if kind is None or value is None or "${" in value:
+    if kind in (None, "String") or value is None or "${" in value:
         return
     try:
+        if "_" in value or (kind == "Float" and not math.isfinite(float(value))):
+            raise ValueError
         if kind == "Integer":
             int(value)
-        elif kind == "Float" and not math.isfinite(float(value)):
-            raise ValueError
     except ValueError:
         word = "a whole number" if kind == "Integer" else "a finite number"
         problems.add(node.line, node.name, "value", f"must be {word} (type={kind}), not {quoted(value)}")

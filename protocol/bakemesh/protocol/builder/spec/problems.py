@@ -9,6 +9,7 @@ here refuses the spec.
 from __future__ import annotations
 
 import difflib
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -108,8 +109,26 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     if len(name) > NAME_BYTES:
         return ""
     lowered = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    name = name.lower()
+    near = difflib.get_close_matches(name, _likely(name, lowered), n=1, cutoff=0.6)
     return f"; did you mean {quoted(lowered[near[0]])}?" if near else ""
+
+
+def _likely(name: str, known: Iterable[str]) -> list[str]:
+    """The few of many names that are worth a comparison, which costs the product of both lengths."""
+    candidates = list(known)
+    most = 32 if len(name) <= 24 else 4
+    if len(candidates) <= most:
+        return candidates
+    near = (candidate for candidate in candidates if abs(len(candidate) - len(name)) <= 3)
+    return heapq.nlargest(most, near, key=lambda candidate: _in_common(name, candidate))
+
+
+def _in_common(one: str, other: str) -> int:
+    """How many letters two names share at their begin."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def listed(names: Iterable[str]) -> str:

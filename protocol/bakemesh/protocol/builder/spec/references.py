@@ -68,6 +68,7 @@ def parse(text: str) -> tuple[str | Reference, ...]:
 
 def _pieces(text: str) -> Iterator[str | Reference]:
     begin = 0
+    known: dict[str, Reference] = {}
     while True:
         found = text.find("$", begin)
         if found < 0:
@@ -83,7 +84,10 @@ def _pieces(text: str) -> Iterator[str | Reference]:
                 )
             if found > begin:
                 yield text[begin:found]
-            yield _reference(text[found + 2 : end])
+            body = text[found + 2 : end]
+            if body not in known:
+                known[body] = _reference(body)
+            yield known[body]
             begin = end + 1
         else:
             yield text[begin : found + 1]
@@ -132,21 +136,18 @@ class Scope:
     inner: bool = False  # an inner recipe: entries of the outer one do not reach it
 
 
-def wrong(text: str, scope: Scope, *, shell: bool = False) -> list[str]:
+def wrong(text: str, scope: Scope, *, shell: bool = False) -> Iterator[str]:
     """What is wrong with the references in `text`, for its author. `shell`: /bin/sh reads the text again."""
     if "$" not in text:
-        return []
+        return
     try:
         pieces = parse(text)
     except ReferenceMalformed as error:
-        return [str(error)]
-    found: list[str] = []
-    for piece in pieces:
-        if isinstance(piece, Reference):
-            said = _unmet(piece, scope) or (_reread(piece) if shell else None)
-            if said and said not in found:
-                found.append(said)
-    return found
+        yield str(error)
+        return
+    for reference in dict.fromkeys(piece for piece in pieces if isinstance(piece, Reference)):
+        if said := _unmet(reference, scope) or (_reread(reference) if shell else None):
+            yield said
 
 
 def _reread(reference: Reference) -> str | None:
