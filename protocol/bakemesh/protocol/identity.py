@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 
@@ -34,7 +35,7 @@ class Identity:
         """What identifies the bake: (Supervisor, RecipeID)."""
         return self.supervisor, self.recipe_id
 
-    def fields(self) -> dict[str, str]:
+    def fields(self) -> dict[str, Any]:
         """As keyword arguments of an IdentityMessage."""
         return {
             "supervisor": self.supervisor,

@@ -1,6 +1,8 @@
-"""`python -m bakemesh.builder`: settings, signals, exit codes. Logs go to stderr, one `ready {…}` line to stdout.
+"""`python -m bakemesh.builder`: settings, signals, exit codes. Logs go to stderr, one `ready {…}` line to
+stdout.
 
-Exit codes: 0 stopped · 2 bad settings · 5 bus unreachable · 6 the node has a Builder already · 1 anything else.
+Exit codes: 0 stopped · 2 bad settings · 5 bus unreachable · 6 the node has a Builder already · 1 anything
+else.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
 
 from bakemesh import logs
 from bakemesh.builder.journal import JournalRefused
@@ -30,16 +35,19 @@ def resolve(argv: list[str]) -> BuilderSettings:
     """Flags, environment, file, default. Raises SettingRefused, NodeRefused, BadCredentials."""
     parser = argparse.ArgumentParser(prog="bakemesh builder", description="Runs this node's Builder.")
     add_flags(parser)
-    flags = flags_of(parser.parse_args(argv))
-    settings = load(flags, os.environ, find_toml(None, os.environ, settings_folder()))
-    logs.setup(settings.log_format, settings.log_level)
+    parser.add_argument("--config", metavar="FILE", help="settings file (default: bakemesh.toml here)")
+    namespace = parser.parse_args(argv)
+    toml = find_toml(namespace.config, os.environ, Path.cwd())
+    settings = load(flags_of(namespace), os.environ, toml)
     node = settle_node(settings)
+    logs.setup(settings.log_format, settings.log_level, node=node.id)
     bus = BusSettings(
         servers=settings.nats,
         mesh=settings.mesh,
         name="builder",
         node_id=node.id,
-        credentials=Credentials.of(settings.creds),
+        identity=f"builder-{node.id}",
+        credentials=Credentials(nkey_file=settings.creds) if settings.creds else None,
     )
     return BuilderSettings(
         bus=bus,
@@ -59,3 +67,55 @@ def resolve(argv: list[str]) -> BuilderSettings:
         outbox_max_bytes=settings.outbox_max_bytes,
         environment=environment_of(os.environ),
     )
+
+
+async def serve(settings: BuilderSettings) -> None:
+    """Runs until TERM or INT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, stop.set)
+
+    def ready() -> None:
+        told = {"node": settings.node, "nodeid": settings.node_id, "pid": os.getpid()}
+        with contextlib.suppress(OSError):
+            print("ready", json.dumps(told), flush=True)
+
+    await run(settings, stop, ready=ready)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The process: returns its exit code, having said on stderr what was wrong."""
+    try:
+        settings = resolve(sys.argv[1:] if argv is None else argv)
+    except (SettingRefused, NodeRefused) as error:
+        return _say(error, USAGE)
+    try:
+        _runner()(serve(settings))
+    except NodeTaken as error:
+        return _say(error, TAKEN)
+    except BusUnreachable as error:
+        return _say(error, UNREACHABLE)
+    except BadCredentials as error:
+        return _say(error, USAGE)
+    except (BusError, JournalRefused, KeeperFailed, OSError) as error:
+        return _say(error, FAILED)
+    return DONE
+
+
+def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """asyncio.run, on uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+def _say(error: BaseException, code: int) -> int:
+    print(f"bakemesh builder: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

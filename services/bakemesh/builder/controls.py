@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 
-from bakemesh.protocol.admit import Delivery, Refusal
-
 from bakemesh.builder.bake import core
 from bakemesh.builder.bake.session import Session, refuse_stale
 from bakemesh.builder.bake.state import Control, Refused
@@ -18,6 +16,7 @@ from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.rates import Buckets
+from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code, Verb
 from bakemesh.protocol.builder.messages import BakeControl, Result
 

@@ -16,7 +16,8 @@ from bakemesh.bus.inbox import Inbox, InboxItem
 
 from bakemesh.builder import judge
 from bakemesh.builder.bake.state import Ending, SayEnd, State
-from bakemesh.builder.bake.voice import Sealed, Voice, cut
+from bakemesh.builder.bake.voice import Sealed as SealedStatus
+from bakemesh.builder.bake.voice import Voice, cut
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.records import (
@@ -31,6 +32,7 @@ from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.pushes import Pushes
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError
+from bakemesh.bus.sealing import Sealed
 from bakemesh.protocol import envelope as envelopes
 from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.lifecycle import Phase
@@ -202,7 +204,7 @@ class Intake:
         )
         sealed = self.bus.seal(result)
         ending = Ending(Phase.FAILED, verdict.summary, verdict.code)
-        told: Sealed | None = None
+        told: SealedStatus | None = None
         if verdict.tell:
             told = self.voice.status(verdict.identity, SayEnd(ending, 0, ()), serial=1, pct=-1)
 
@@ -284,11 +286,13 @@ class Intake:
     async def _send_forward(
         self, number: int, subject: str, msg_id: str, headers: Mapping[str, str], payload: bytes
     ) -> None:
-        """Until the target's inbox has it. The Nats-Msg-Id differs: the plain one would be taken for a duplicate."""
+        """Until the target's inbox has it. The Nats-Msg-Id differs: the plain one would be taken for a
+        duplicate.
+        """
         pause = 0.1
         while True:
             try:
-                await self.bus.publish_raw_stored(subject, payload, msg_id=msg_id, headers=headers)
+                await self.bus.publish_stored(subject, Sealed(payload, msg_id), headers=headers)
             except BusError as error:
                 log.warning("forward to %s: %s; again in %.1f s", subject, error, pause)
                 await asyncio.sleep(pause)

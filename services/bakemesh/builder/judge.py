@@ -93,7 +93,8 @@ def judge(subject: Subject, envelope: Envelope, facts: Facts) -> Verdict:
             if message.node_id != facts.node_id:
                 raise _No(
                     Code.WRONG_IDENTITY,
-                    f"forwarded by {party}, and its NodeID {message.node_id} is not this node's ({facts.node_id})",
+                    f"forwarded by {party}, and its NodeID {message.node_id} is not this node's "
+                    f"({facts.node_id})",
                 )
             if not facts.accept_forwarded:
                 raise _No(Code.UNAUTHORISED, "this node does not accept forwarded recipes (accept-forwarded)")

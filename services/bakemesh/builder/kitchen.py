@@ -1,4 +1,4 @@
-"""All bakes of a Builder: up to `max_bakes` side by side, further ones in a queue, ended ones in the journal."""
+"""All bakes of a Builder: `max_bakes` side by side, further ones in a queue, ended ones in the journal."""
 
 from __future__ import annotations
 

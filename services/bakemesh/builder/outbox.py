@@ -12,11 +12,11 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-
-from bakemesh.bus.writer import Outgoing, StreamWriter
+from functools import partial
 
 from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.records import Db, OutRow, get_meta, set_meta
+from bakemesh.bus.writer import Outgoing, StreamWriter
 
 log = logging.getLogger(__name__)
 BAKE_BYTES = 8 * 2**20
@@ -57,8 +57,10 @@ class Outbox:
             f"SELECT n, bake, number, subject, msg_id, payload FROM {self.table} ORDER BY n"
         ):
             self._take(OutRow(*row))
-        self._stored = int(get_meta(db, f"stored.{self.writer.stream}") or 0)
-        await self.writer.start(after=self._stored)
+        stored = get_meta(db, f"stored.{self.writer.stream}")
+        self._stored = int(stored or 0)
+        # A new journal on a stream that is not new: what is there is none of ours.
+        await self.writer.start(after=None if stored is None and not self._queue else self._stored)
         self._pump = asyncio.create_task(self._run(), name=f"outbox {self.table}")
 
     # -- in
@@ -109,6 +111,11 @@ class Outbox:
         while self._count[bake]:
             await self._changed.wait()
 
+    async def empty(self) -> None:
+        """Returns when nothing waits."""
+        while self._count:
+            await self._changed.wait()
+
     # -- out
 
     async def _run(self) -> None:
@@ -121,7 +128,7 @@ class Outbox:
                     continue
                 future = await self.writer.put(Outgoing(row.subject, row.msg_id, row.payload))
                 self._queue.popleft()
-                future.add_done_callback(lambda done, row=row: self._settled(row, done))
+                future.add_done_callback(partial(self._settled, row))
             self._arrived.clear()
             await self._arrived.wait()
 

@@ -12,12 +12,11 @@ import logging
 import os
 from pathlib import Path
 
-from bakemesh.bus.kv import Bucket
-
 from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.steps import SUPPORTED
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError
+from bakemesh.bus.kv import Bucket
 from bakemesh.protocol import envelope, storage
 from bakemesh.protocol.builder.messages import SystemStatus
 from bakemesh.protocol.subjects import NO_KEY, build

@@ -6,6 +6,8 @@ too_large.
 
 from __future__ import annotations
 
+from typing import Any
+
 from bakemesh.builder.bake.pushed import MAX_BYTES
 from bakemesh.builder.bake.session import Session
 from bakemesh.builder.bake.voice import cut
@@ -28,7 +30,7 @@ class Pushes:
         try:
             push = BakeDataPush.from_entries(envelope.entries, type=envelope.type)
         except MessageError as error:
-            known = self.kitchen.identity_of(subject.party, subject.key)
+            known: dict[str, Any] = self.kitchen.identity_of(subject.party, subject.key)
             return Result(
                 **known,
                 verb="BakeData",

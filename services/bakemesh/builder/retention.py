@@ -1,8 +1,9 @@
 """What is purged, and when: pure rules, and the shell that carries them out.
 
-Data: where the node's data stream is 80 % full, bakes that ended go, oldest first, until it is below; running bakes
-never. Status: seven days after the end of its bake. On a leaf a bake is purged only when the hub holds its terminal,
-for a purge overtakes sourcing; where that cannot be confirmed nothing is purged, and Data waits.
+Data: where the node's data stream is 80 % full, bakes that ended go, oldest first, until it is below;
+running bakes never. Status: seven days after the end of its bake. On a leaf a bake is purged only when the
+hub holds its terminal, for a purge overtakes sourcing; where that cannot be confirmed nothing is purged, and
+Data waits.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from bakemesh.bus.purge import Purge
+
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.journal import Journal
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError
-from bakemesh.bus.purge import Purge
 from bakemesh.protocol import storage
 from bakemesh.protocol.builder.messages import BakeData
 from bakemesh.protocol.subjects import BAKE
@@ -46,7 +48,7 @@ class Fill:
 
 
 def status_due(ended: int, now: int) -> bool:
-    """Whether the Status of a bake that ended then is to go. µs since the epoch; a clock set back keeps it."""
+    """Whether the Status of a bake that ended then is to go. µs since the epoch; a clock set back keeps."""
     return now - ended >= STATUS_DAYS * DAY_US
 
 
@@ -83,7 +85,8 @@ class Retention:
     async def _purge_data(self) -> bool:
         """Takes the Data of the oldest ended bakes that still have some. False: there is none."""
         rows = self.journal.db.execute(
-            "SELECT bake, party, key FROM bakes WHERE ended IS NOT NULL AND purged < 1 ORDER BY ended LIMIT ?",
+            "SELECT bake, party, key FROM bakes WHERE ended IS NOT NULL AND purged < 1"
+            " ORDER BY ended LIMIT ?",
             (BATCH,),
         ).fetchall()
         for bake, party, key in rows:
@@ -93,14 +96,17 @@ class Retention:
             count = await self.purge.subject(self.data_stream, subject)
             await self._gone(bake, DATA_GONE)
             if count:
-                log.info("retention: %d Data messages of %s purged: the stream is over 80 %% full", count, key)
+                log.info(
+                    "retention: %d Data messages of %s purged: the stream is over 80 %% full", count, key
+                )
                 return True
         return bool(rows)
 
     async def _purge_status(self) -> None:
         now = self.clock.wall()
         rows = self.journal.db.execute(
-            "SELECT bake, party, key, ended FROM bakes WHERE ended IS NOT NULL AND purged < 2 ORDER BY ended LIMIT ?",
+            "SELECT bake, party, key, ended FROM bakes WHERE ended IS NOT NULL AND purged < 2"
+            " ORDER BY ended LIMIT ?",
             (BATCH,),
         ).fetchall()
         for bake, party, key, ended in rows:

@@ -1,8 +1,9 @@
-"""One Builder, from its parts: made in order, stopped in reverse. `run(settings, stop)` takes all from outside.
+"""One Builder, from its parts: made in order, stopped in reverse. `run(settings, stop)` takes all from
+outside.
 
 Start: lock on the state folder, journal, strangers of a dead predecessor killed, keeper, bus, claim, streams,
-outboxes, recovery, and only then intake and controls. Stop: intake and controls, running steps, outboxes (bounded),
-claim, bus, keeper, journal.
+outboxes, recovery, and only then intake and controls. Stop: intake and controls, running steps, outboxes
+(bounded), claim, bus, keeper, journal.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+
+from bakemesh.bus.inbox import Inbox
+from bakemesh.bus.streams import Sizes, ensure_hub, ensure_node_streams
 
 from bakemesh.builder.bake.session import Kit, Session
 from bakemesh.builder.bake.voice import Voice
@@ -32,9 +36,8 @@ from bakemesh.builder.pushes import Pushes
 from bakemesh.builder.rates import Buckets, Rate
 from bakemesh.builder.retention import Retention
 from bakemesh.builder.settings import BuilderSettings
+from bakemesh.bus.claim import Claim, ClaimHeld, builder_claim
 from bakemesh.bus.connection import Bus
-from bakemesh.bus.inbox import Inbox
-from bakemesh.bus.streams import Sizes, ensure_hub, ensure_node_streams
 from bakemesh.bus.writer import StreamWriter
 from bakemesh.processes import Keeper, reap_strangers
 from bakemesh.protocol import storage
@@ -66,7 +69,8 @@ class StateFolder:
             held = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(lock)
             raise NodeTaken(
-                f"state folder {self.path}: a Builder (pid {held}) runs on it already; stop it, or give another --state"
+                f"state folder {self.path}: a Builder (pid {held}) runs on it already; "
+                "stop it, or give another --state"
             ) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -86,7 +90,9 @@ async def run(
     clock: Clock | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Bakes until `stop` is set. Raises NodeTaken, JournalRefused, KeeperFailed, BusError when it cannot start."""
+    """Bakes until `stop` is set. Raises NodeTaken, JournalRefused, KeeperFailed, BusError when it cannot
+    start.
+    """
     clock = clock or Clock()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(StateFolder(settings.state))
@@ -218,6 +224,20 @@ class _Builder:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _claim(self) -> Claim:
+        """Takes the node's claim, or says who holds it. A restart on the same state folder takes it over at
+        once.
+        """
+        claim = builder_claim(self.bus, self.settings.node_id, self.owner)
+        try:
+            await claim.take()
+        except ClaimHeld as held:
+            raise NodeTaken(
+                f"node {self.settings.node_id} has a Builder already ({held}); "
+                "stop it, or give this node another id with --node NAME=ID"
+            ) from held
+        return claim
 
     async def _drain(self) -> None:
         """What is said already shall be heard; what cannot be said in time is in the journal."""

@@ -24,7 +24,9 @@ def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuilderSettings:
-    """Durations in seconds, sizes in bytes. `accept_forwarded` None: yes where the server asks for no authentication."""
+    """Durations in seconds, sizes in bytes. `accept_forwarded` None: yes where the server asks for no
+    authentication.
+    """
 
     bus: BusSettings
     node: str

@@ -1,8 +1,9 @@
 """What a bake does next: pure, one function from (recipe, state, event) to (state, effects).
 
-Phases change through the lifecycle table alone. Guarantees: after the end is decided no step starts; no step that
-is not retryable has two attempts; every control that is accepted is acknowledged exactly once; entering a rest says
-Bake.Paused and leaving it says Bake.Restarted. Left out: serials, seqs, clocks, journal, processes (see `session`).
+Phases change through the lifecycle table alone. Guarantees: after the end is decided no step starts; no step
+that is not retryable has two attempts; every control that is accepted is acknowledged exactly once; entering
+a rest says Bake.Paused and leaving it says Bake.Restarted. Left out: serials, seqs, clocks, journal,
+processes (see `session`).
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class _Turn:
         self.state = state
         self.effects: list[Effect] = []
 
-    # -- small words -------------------------------------------------------------------------------------------
+    # -- small words
 
     def set(self, **changes: object) -> None:
         self.state = replace(self.state, **changes)  # type: ignore[arg-type]
@@ -125,7 +126,7 @@ class _Turn:
             about["attempt"] = state.attempt
         self.effects.append(Say("step", summary, {**about, **fields}))
 
-    # -- running -----------------------------------------------------------------------------------------------
+    # -- running
 
     def begin(self, event: Begin) -> None:
         if self.state.over:
@@ -252,7 +253,7 @@ class _Turn:
             code = event.code or (Code.TIMEOUT if outcome is StepOutcome.TIMEOUT else Code.STEP_FAILED)
             self.end(Phase.FAILED, f"{self.named}: {event.summary}", code=code, stepindex=index)
 
-    # -- the end -----------------------------------------------------------------------------------------------
+    # -- the end
 
     def supersede(self) -> None:
         self.effects += [ack(pause, AckOutcome.SUPERSEDED) for pause in self.state.pauses]
@@ -318,7 +319,7 @@ class _Turn:
         self.move(_END_MOVES[ending.phase])
         self.effects.append(SayEnd(ending, event.lastseq, self.state.failed_steps))
 
-    # -- progress ----------------------------------------------------------------------------------------------
+    # -- progress
 
     def progress(self, event: Progress) -> None:
         state = self.state
@@ -358,7 +359,7 @@ class _Turn:
                 SayOutcome(Phase.RUNNING, f"{self.named}: its child runs on", stepindex=state.cursor)
             )
 
-    # -- controls ----------------------------------------------------------------------------------------------
+    # -- controls
 
     def control(self, control: Control) -> None:
         if self.state.over:
@@ -445,7 +446,9 @@ class _Turn:
         self.run_attempt()
 
     def stop_running(self, why: Stopping) -> None:
-        """The last word counts: a RetryStep after a SkipStep that still kills turns it, and the other way round."""
+        """The last word counts: a RetryStep after a SkipStep that still kills turns it, and the other way
+        round.
+        """
         already = self.state.stopping is not None
         self.set(stopping=why)
         if not already:

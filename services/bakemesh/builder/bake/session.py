@@ -1,8 +1,9 @@
 """One bake, alive: an actor that takes events in order, journals what `core` decided, and only then acts.
 
-Guarantees: a step begins after the row that says so is committed; Status serials and Data seqs are gap-free because
-they are given inside the transaction that stores the message; the terminal is written when every Data is stored.
-Left out: which bakes may run (see `kitchen`), what a message must look like to get here (see `intake`, `controls`).
+Guarantees: a step begins after the row that says so is committed; Status serials and Data seqs are gap-free
+because they are given inside the transaction that stores the message; the terminal is written when every Data
+is stored. Left out: which bakes may run (see `kitchen`), what a message must look like to get here (see
+`intake`, `controls`).
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class Session:
         """Where the bake is."""
         return self.state.phase
 
-    # -- life --------------------------------------------------------------------------------------------------
+    # -- life
 
     def open(self) -> None:
         """Begins to take events and to beat."""
@@ -168,7 +169,9 @@ class Session:
         await self.apply(Recovered(self.seq))
 
     async def stop(self) -> None:
-        """The Builder stops: ends the running step; what may not be run again ends Failed now, not at the next start."""
+        """The Builder stops: ends the running step; what may not be run again ends Failed now, not at the
+        next start.
+        """
         step = self._step
         if step is not None and not step.done():
             if self._stop is not None:
@@ -254,7 +257,7 @@ class Session:
         for row in rows:
             self.kit.status.journaled(row)
 
-    # -- effects -----------------------------------------------------------------------------------------------
+    # -- effects
 
     def _act(self, effect: Effect) -> None:
         match effect:
@@ -304,7 +307,7 @@ class Session:
                 "timeout", max(0.0, self.recipe.timeout_ms / 1000 - spent), lambda: self.tell(BakeTimeout())
             )
 
-    # -- heartbeat ---------------------------------------------------------------------------------------------
+    # -- heartbeat
 
     def _arm_beat(self) -> None:
         """A fixed timer: it is armed anew only where the interval changes, whatever else is said."""
@@ -339,7 +342,7 @@ class Session:
         """Whether this bake's output waits for room in the node's Data stream."""
         return self.kit.data.writer.full and self.kit.data.waiting(self.bake) > 0
 
-    # -- a step's attempt --------------------------------------------------------------------------------------
+    # -- a step's attempt
 
     async def _attempt(self, run: RunStep, stop: Stop) -> None:
         step = self.recipe.steps[run.index]
@@ -421,7 +424,9 @@ class Session:
         aborted: bool = False,
         path: str | None = None,
     ) -> None:
-        """Gives the chunk its seq and commits it. No await in between: the journal keeps the order of the calls."""
+        """Gives the chunk its seq and commits it. No await in between: the journal keeps the order of the
+        calls.
+        """
         seq = self.guard.last + 1
         try:
             self.guard.accept(seq)
@@ -454,7 +459,9 @@ class Session:
         await self.kit.journal.commit(work, self.kit.data.journaled)
 
     async def _close_cut_streams(self) -> None:
-        """Streams of the running attempt that wrote and whose last chunk never came: an empty one closes each."""
+        """Streams of the running attempt that wrote and whose last chunk never came: an empty one closes
+        each.
+        """
         run = RunStep(self.state.cursor, max(1, self.state.attempt))
         for key in self._open:
             if not await self.kit.data.room(self.bake, give_up=lambda: self._dropping):
@@ -475,7 +482,7 @@ class Session:
         await self.kit.journal.commit(lambda db: save_entry(db, self.bake, name, data))
         self.entries[name] = data
 
-    # -- from outside ------------------------------------------------------------------------------------------
+    # -- from outside
 
     async def push(self, request: str, part: int, last: bool, data: bytes) -> None:
         """Keeps a part of a push and hands it to a step that waits. The checks were made by `pushes`."""
@@ -486,7 +493,7 @@ class Session:
         """The child recipe that the running step follows said Paused or Restarted."""
         self.tell(ChildRests(paused))
 
-    # -- the end -----------------------------------------------------------------------------------------------
+    # -- the end
 
     async def _end(self, ending: Ending) -> None:
         data = self.kit.data

@@ -96,7 +96,7 @@ def from_json(fields: dict[str, Any]) -> State:
     )
 
 
-# --- events ---------------------------------------------------------------------------------------------------
+# -- events
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,9 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The running attempt says how far it is: `percent` of the step, or None; a summary of the Builder's making."""
+    """The running attempt says how far it is: `percent` of the step, or None; a summary of the Builder's
+    making.
+    """
 
     percent: int | None
     summary: str | None
@@ -205,7 +207,7 @@ Event = (
     | Ended
 )
 
-# --- effects --------------------------------------------------------------------------------------------------
+# -- effects
 
 
 @dataclass(frozen=True, slots=True)

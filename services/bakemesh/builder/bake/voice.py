@@ -1,4 +1,5 @@
-"""Puts a bake's effects into sealed messages: (subject, Nats-Msg-Id, payload). The party is the Supervisor's name.
+"""Puts a bake's effects into sealed messages: (subject, Nats-Msg-Id, payload). The party is the Supervisor's
+name.
 
 A Status never carries payload: its texts are the Builder's own, cut to 512 bytes here once for all.
 """
@@ -71,7 +72,7 @@ class Voice:
             case Say():
                 message = BakeStatus(
                     **who, kind=said.kind, serial=serial, pct=pct, summary=cut(said.summary), **said.fields
-                )  # type: ignore[arg-type]
+                )
             case SayOutcome():
                 rests = said.phase is Phase.PAUSED
                 message = (BakePaused if rests else BakeRestarted)(

@@ -1,4 +1,6 @@
-"""The Builder's journal: what must survive its death. `Journal` commits, `records` reads and writes the tables."""
+"""The Builder's journal: what must survive its death. `Journal` commits, `records` reads and writes the
+tables.
+"""
 
 from bakemesh.builder.journal.journal import Journal, JournalClosed, JournalRefused
 

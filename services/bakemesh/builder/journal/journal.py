@@ -1,11 +1,11 @@
 """One SQLite file, one writer, transactions in groups.
 
-`commit(work)` runs `work(connection)` in the next transaction, together with whatever else was asked for in the same
-turn of the loop, and returns when that transaction is on its way to the disk: a crash of the process loses nothing
-that was committed; a power cut loses what the disk had not synced, unless `synchronous` is FULL. A full disk is
-waited out: the transaction is tried again until there is room, `full` says so meanwhile, and whoever awaits is held
-back. Work is plain and quick, never awaits, and may run more than once, so it must change nothing but the journal;
-`after` callbacks run once, in the order of the commits.
+`commit(work)` runs `work(connection)` in the next transaction, together with whatever else was asked for in
+the same turn of the loop, and returns when that transaction is on its way to the disk: a crash of the process
+loses nothing that was committed; a power cut loses what the disk had not synced, unless `synchronous` is
+FULL. A full disk is waited out: the transaction is tried again until there is room, `full` says so meanwhile,
+and whoever awaits is held back. Work is plain and quick, never awaits, and may run more than once, so it must
+change nothing but the journal; `after` callbacks run once, in the order of the commits.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Journal:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 for job in jobs:
-                    done.append((job, job.work(self._db)))
+                    done.append((job, job.work(self._db)))  # noqa: PERF401 — `job` names a failing one
                 job = None
                 self._db.execute("COMMIT")
                 return done

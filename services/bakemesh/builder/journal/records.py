@@ -1,4 +1,4 @@
-"""Rows as values, and the reads and writes of each table. Every function takes the connection; none commits."""
+"""Rows as values, and the reads and writes of each table. Functions take the connection; none commits."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class OutRow:
 
 
 _COLUMNS = (
-    "bake, supervisor, recipe, recipe_id, node, node_id, created, expires, received, state, xml, params, serial, seq, "
-    "open_streams, ended"
+    "bake, supervisor, recipe, recipe_id, node, node_id, created, expires, received, state, xml, params, "
+    "serial, seq, open_streams, ended"
 )
 
 
@@ -83,10 +83,13 @@ def insert_bake(
     params: dict[str, Any] | None,
     ended: int | None = None,
 ) -> int:
-    """Adds a bake (or a refused recipe, with `ended`) and returns its number. IntegrityError: (party, key) is used."""
+    """Adds a bake (or a refused recipe, with `ended`) and returns its number.
+
+    Raises sqlite3.IntegrityError where (party, key) is used.
+    """
     cursor = db.execute(
-        "INSERT INTO bakes (party, key, supervisor, recipe, recipe_id, node, node_id, created, expires, received, phase,"
-        " state, xml, params, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        "INSERT INTO bakes (party, key, supervisor, recipe, recipe_id, node, node_id, created, expires,"
+        " received, phase, state, xml, params, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
         (
             party,
             key,
@@ -113,7 +116,8 @@ def save_state(db: Db, bake: int, state: State, serial: int, ended: int | None =
     """Writes the state after an event. A bake that has ended gives its recipe's bytes back."""
     if state.phase in TERMINAL:
         db.execute(
-            "UPDATE bakes SET phase=?, state=?, serial=?, ended=?, xml=NULL, params=NULL, open_streams='[]' WHERE bake=?",
+            "UPDATE bakes SET phase=?, state=?, serial=?, ended=?, xml=NULL, params=NULL, open_streams='[]'"
+            " WHERE bake=?",
             (str(state.phase), json.dumps(to_json(state)), serial, ended, bake),
         )
         db.execute("DELETE FROM pushes WHERE bake=?", (bake,))

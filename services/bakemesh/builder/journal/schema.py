@@ -7,23 +7,18 @@ VERSION = 1
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
--- One row a (party, key) that was ever used on this node; kept for ever, so that a RecipeID is refused for ever.
-CREATE TABLE IF NOT EXISTS bakes (
-  bake INTEGER PRIMARY KEY,
-  party TEXT NOT NULL, key TEXT NOT NULL,          -- of the reverse subjects; equal (Supervisor, RecipeID) when baked
-  supervisor TEXT NOT NULL, recipe TEXT NOT NULL, recipe_id TEXT NOT NULL, node TEXT NOT NULL, node_id TEXT NOT NULL,
-  created INTEGER NOT NULL, expires INTEGER NOT NULL, received INTEGER NOT NULL,
-  phase TEXT NOT NULL, state TEXT NOT NULL,
-  xml TEXT, params BLOB,                           -- NULL after the end
-  serial INTEGER NOT NULL DEFAULT 0, seq INTEGER NOT NULL DEFAULT 0,
-  open_streams TEXT NOT NULL DEFAULT '[]',         -- streams of the running attempt that wrote and have no last chunk
-  ended INTEGER, purged INTEGER NOT NULL DEFAULT 0, -- purged: 1 = Data, 2 = Status too
-  UNIQUE (party, key)
-);
-CREATE INDEX IF NOT EXISTS bakes_live ON bakes (phase) WHERE ended IS NULL;
-CREATE INDEX IF NOT EXISTS bakes_ended ON bakes (ended) WHERE ended IS NOT NULL AND purged < 2;
+  -- One row a (party, key) that was ever used on this node; kept for ever, so that a RecipeID is refused for
+  ever. CREATE TABLE IF NOT EXISTS bakes ( bake INTEGER PRIMARY KEY, party TEXT NOT NULL, key TEXT NOT NULL,
+  -- of the reverse subjects; equal (Supervisor, RecipeID) when baked supervisor TEXT NOT NULL, recipe TEXT
+  NOT NULL, recipe_id TEXT NOT NULL, node TEXT NOT NULL, node_id TEXT NOT NULL, created INTEGER NOT NULL,
+  expires INTEGER NOT NULL, received INTEGER NOT NULL, phase TEXT NOT NULL, state TEXT NOT NULL, xml TEXT,
+  params BLOB,                           -- NULL after the end serial INTEGER NOT NULL DEFAULT 0, seq INTEGER
+  NOT NULL DEFAULT 0, open_streams TEXT NOT NULL DEFAULT '[]',         -- streams of the running attempt that
+  wrote and have no last chunk ended INTEGER, purged INTEGER NOT NULL DEFAULT 0, -- purged: 1 = Data, 2 =
+  Status too UNIQUE (party, key) ); CREATE INDEX IF NOT EXISTS bakes_live ON bakes (phase) WHERE ended IS
+  NULL; CREATE INDEX IF NOT EXISTS bakes_ended ON bakes (ended) WHERE ended IS NOT NULL AND purged < 2;
 
--- The journaled Result of each message that the inbox delivered: said again when the message comes again.
+-- The journaled Result of each message that the inbox delivered: said again when it comes again.
 CREATE TABLE IF NOT EXISTS answers (
   party TEXT NOT NULL, envelope BLOB NOT NULL, result BLOB, at INTEGER NOT NULL, PRIMARY KEY (party, envelope)
 ) WITHOUT ROWID;
@@ -33,8 +28,8 @@ CREATE TABLE IF NOT EXISTS controls (
 ) WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS pushes (
-  bake INTEGER NOT NULL, request TEXT NOT NULL, part INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL,
-  PRIMARY KEY (bake, request, part)
+  bake INTEGER NOT NULL, request TEXT NOT NULL, part INTEGER NOT NULL, last INTEGER NOT NULL,
+  data BLOB NOT NULL, PRIMARY KEY (bake, request, part)
 );
 CREATE TABLE IF NOT EXISTS entries (
   bake INTEGER NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (bake, name)
