@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
 from bakemesh.protocol import envelope
@@ -35,10 +35,16 @@ class _ZeroOrOne:
             custom_error_message="must be 0 or 1",
         )
 
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": "integer", "enum": [0, 1]}
+
 
 # Up to this many entries are validated before their keys are looked at: a map of a million bad keys would
 # make a million validation errors.
 _FEW = 64
+
 
 # Flags are 0 and 1 on the wire (the simplest consumer compares `== 1`), bool in a model.
 Flag = Annotated[bool, _ZeroOrOne()]
