@@ -1,0 +1,172 @@
+"""Every bake that is known: out of the subjects of the status stream, then what waits in the inbox.
+
+Each bake has one subject a message type, so the list costs one request for the subjects, and one for the last
+message of each bake that is shown. A hub's stream has every node's; a node whose Status is not there yet is
+asked for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bakemesh.bus.errors import NotFound
+from bakemesh.protocol import storage, subjects
+from bakemesh.protocol.builder.messages import TERMINAL_TYPES, BakeOutcome, BakeStatus, RecipeMessage
+from bakemesh.protocol.errors import MessageError, SubjectError
+from bakemesh.protocol.message import decode
+from bakemesh.protocol.subjects import BAKE, RECIPE
+
+if TYPE_CHECKING:
+    from bakemesh.bus import Bus
+    from bakemesh.bus.jsapi import JsApi
+
+_STATES = {
+    "Success": "succeeded",
+    "Failed": "failed",
+    "Cancelled": "cancelled",
+    "Paused": "paused",
+    "Restarted": "running",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """A bake, and the node it is on."""
+
+    node_id: str
+    supervisor: str
+    recipe_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One bake as it is listed. `at`: when its last message was stored, as the server says it."""
+
+    key: Key
+    recipe: str
+    node: str
+    state: str
+    pct: int
+    summary: str
+    at: str
+
+    def fields(self) -> dict[str, Any]:
+        """Stable names, for machines."""
+        return {
+            "recipeid": self.key.recipe_id,
+            "supervisor": self.key.supervisor,
+            "recipe": self.recipe,
+            "node": self.node,
+            "nodeid": self.key.node_id,
+            "state": self.state,
+            "pct": self.pct,
+            "summary": self.summary,
+            "at": self.at,
+        }
+
+
+async def bakes(bus: Bus, node_ids: Iterable[str], *, limit: int | None) -> list[Row]:
+    """The newest `limit` bakes (all without), running ones and the newest last. Raises bus errors."""
+    mesh = bus.mesh
+    wanted = subjects.pattern(mesh, f"{BAKE}.*")
+    stores = [(bus.hub_api, storage.hub_status_stream(mesh))]
+    stores += [(bus.api, storage.status_stream(mesh, bus.domain))] if bus.on_leaf and bus.domain else []
+    stores += [(bus.hub_api, storage.status_stream(mesh, node_id)) for node_id in node_ids]
+    known: dict[Key, tuple[JsApi, str, set[str]]] = {}
+    for api, stream in stores:
+        for subject in await _subjects(api, stream, wanted):
+            key = Key(subject.node_id, subject.party, subject.key)
+            known.setdefault(key, (api, stream, set()))[2].add(subject.type)
+    rows = []
+    for key, (api, stream, types) in _newest(known, limit):
+        if (row := await _row(mesh, key, api, stream, types)) is not None:
+            rows.append(row)
+    waiting = await _waiting(bus, known)
+    rows.sort(key=lambda row: row.at)
+    return waiting + rows if limit is None else (waiting + rows)[-limit:]
+
+
+def _newest(known: dict[Key, Any], limit: int | None) -> list[tuple[Key, Any]]:
+    """Unended bakes always, and of the ended ones those with the highest numbers."""
+
+    def order(item: tuple[Key, Any]) -> tuple[bool, int]:
+        key, (_, _, types) = item
+        number = key.recipe_id.rpartition("-")[2]
+        return not types & TERMINAL_TYPES, int(number) if number.isdigit() else 0
+
+    ordered = sorted(known.items(), key=order)
+    return ordered if limit is None else ordered[-limit:]
+
+
+async def _subjects(api: JsApi, stream: str, wanted: str) -> list[subjects.Subject]:
+    try:
+        info = await api.stream_info(stream, subjects_filter=wanted)
+    except NotFound:
+        return []
+    found = []
+    for subject in info["state"].get("subjects") or {}:
+        try:
+            found.append(subjects.parse(subject))
+        except SubjectError:
+            continue
+    return found
+
+
+async def _row(mesh: str, key: Key, api: JsApi, stream: str, types: set[str]) -> Row | None:
+    """The bake by its terminal, else by the newest of its last messages of each type."""
+    newest: tuple[int, BakeStatus, str] | None = None
+    for kind in types & TERMINAL_TYPES or types:
+        subject = subjects.build(mesh, key.node_id, key.supervisor, key.recipe_id, kind)
+        try:
+            stored = await api.get_message(stream, last_of=subject)
+            message = decode(stored.payload).message
+        except (NotFound, MessageError):
+            continue
+        if isinstance(message, BakeStatus) and (newest is None or message.serial > newest[0]):
+            newest = (message.serial, message, stored.time)
+    if newest is None:
+        return None
+    _, status, at = newest
+    return Row(key, status.recipe, status.node, state_of(status, types), status.pct, status.summary, at)
+
+
+def state_of(status: BakeStatus, types: Iterable[str]) -> str:
+    """A bake's state by its newest message; a heartbeat of a resting bake says so in its summary alone."""
+    if isinstance(status, BakeOutcome):
+        if status.type == f"{BAKE}.Paused" and status.code == "held":
+            return "held"
+        return _STATES[status.type.rpartition(".")[2]]
+    words = status.summary.lower().split()
+    for word in ("queued", "paused", "held"):
+        if words[:1] == [word]:
+            return word
+    return "running"
+
+
+async def _waiting(bus: Bus, known: Iterable[Key]) -> list[Row]:
+    """Recipes that no Builder has taken yet."""
+    wanted = subjects.pattern(bus.mesh, RECIPE)
+    stores = [(bus.hub_api, storage.inbox_stream(bus.mesh))]
+    if bus.on_leaf and bus.domain:
+        stores.append((bus.api, storage.leaf_inbox_stream(bus.mesh, bus.domain)))
+    taken, rows = set(known), []
+    for api, stream in stores:
+        for subject in await _subjects(api, stream, wanted):
+            key = Key(subject.node_id, subject.party, subject.key)
+            if key in taken:
+                continue
+            taken.add(key)
+            try:
+                stored = await api.get_message(stream, last_of=str(subject))
+            except NotFound:
+                continue  # taken this moment
+            try:
+                message = decode(stored.payload).message
+            except MessageError:
+                continue
+            if isinstance(message, RecipeMessage):
+                summary = f"in the inbox of node {message.node}; no Builder there has taken it yet"
+                rows.append(Row(key, message.recipe, message.node, "waiting", -1, summary, stored.time))
+    return rows

@@ -1,0 +1,97 @@
+"""Sends a recipe to a node and follows it: progress on stderr, the steps' output on stdout and stderr, byte
+for byte. Ctrl-C cancels the bake and waits until it is cancelled."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from bakemesh.cli import link, progress
+from bakemesh.cli.answers import Answers
+from bakemesh.cli.call import Call
+from bakemesh.cli.exits import Exit, usage
+from bakemesh.cli.following import Follower
+from bakemesh.cli.verbs.check import read_spec
+from bakemesh.settings import add_flags
+
+EXAMPLE = """\
+  bakemesh bake examples/hello/recipe.xml
+  bakemesh bake index.xml --node beta --param day=monday --data words.txt"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Its arguments."""
+    parser.add_argument("recipe", metavar="RECIPE.xml", help="the recipe's file; - reads it from stdin")
+    parser.add_argument(
+        "--node", dest="target", default="any", metavar="N", help="name or id; any: the least loaded"
+    )
+    parser.add_argument(
+        "--expires", type=float, metavar="SECONDS", help="refused where it has not begun by then"
+    )
+    parser.add_argument("--detach", action="store_true", help="send it, print its RecipeID, and leave it")
+    parser.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE|-",
+        help="answers <requestdata>: the one called NAME, or any; - reads stdin",
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="answers <requestdata> NAME with the file DIR/NAME")
+    parser.add_argument(
+        "--param", action="append", default=[], metavar="K=V", help="for ${param:K} in the recipe"
+    )
+    parser.add_argument("--quiet", action="store_true", help="the steps' output alone, no progress")
+    add_flags(parser, ("nats", "mesh", "supervisor", "creds", "state"))
+
+
+def run(call: Call) -> int:
+    """Bakes it."""
+    args = call.args
+    xml = read_spec(args.recipe)
+    if args.expires is not None and args.expires <= 0:
+        raise usage(f"--expires {args.expires:g}: expected seconds above 0")
+    if args.recipe == "-" and "-" in [given.rpartition("=")[2] for given in args.data]:
+        raise usage("the recipe and --data cannot both come from stdin; give one of them as a file")
+    return link.run(_bake(call, xml, read_params(args.param), Answers(args.data, args.data_dir)))
+
+
+def read_params(given: Sequence[str]) -> dict[str, str]:
+    """`K=V` each. Raises Stopped."""
+    params: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise usage(f"--param {text}: expected K=V")
+        if key in params:
+            raise usage(f"--param {text}: {key} is given twice")
+        params[key] = value
+    return params
+
+
+async def _bake(call: Call, xml: str, params: dict[str, str], answers: Answers) -> int:
+    args, screen = call.args, call.screen
+    async with link.open_supervisor(call.settings) as supervisor:
+        shown = progress.make(screen, "bake", quiet=args.quiet or args.detach)
+        follower = Follower(screen, shown, answers)
+        with link.on_interrupt(follower.interrupt):
+            try:
+                bake = await supervisor.bake(
+                    xml, node=args.target, params=params or None, expires_s=args.expires, result_timeout_s=2.0
+                )
+                if screen.machine:
+                    screen.event("sent", **bake.identity.fields(), waiting=bake.waiting)
+                if args.detach and not follower.interrupted:
+                    return _left(call, bake)
+                shown.say(f"bake {bake.recipe_id} on node {bake.node}")
+                return await follower.follow(bake)
+            finally:
+                shown.close()
+
+
+def _left(call: Call, bake: object) -> int:
+    recipe_id, node = bake.recipe_id, bake.node  # type: ignore[attr-defined]
+    if not call.screen.machine:
+        call.screen.say(recipe_id)
+    if bake.waiting:  # type: ignore[attr-defined]
+        call.screen.note(f"bakemesh: nothing heard of node {node} yet; the recipe waits in its inbox")
+    return Exit.DONE
