@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bakemesh.protocol.builder.codes import Code, StepOutcome
+from bakemesh.protocol.builder.codes import Code, StepOutcome, Verb
 from bakemesh.protocol.builder.spec.model import Step
 from bakemesh.protocol.identity import Identity
 
@@ -73,7 +73,7 @@ class Output(Protocol):
     """Where a step's payload goes. Waiting in `write` *is* the backpressure."""
 
     async def write(self, stream: str, data: bytes) -> None:
-        """Takes bytes of `stream` (stdout, stderr). Returns when they are journaled, or buffered in bounds."""
+        """Takes bytes of `stream`, stdout or stderr; returns when they are journaled or held in bounds."""
 
     async def end(self, stream: str) -> None:
         """The last chunk of `stream`: sent at once, with finalchunk where the stream wrote anything."""
@@ -96,6 +96,9 @@ class Children(Protocol):
 
     async def follow(self, context: StepContext, stop: Stop) -> StepResult:
         """Sends the step's inner recipe to its node, follows it to its end and passes its Data on."""
+
+    async def control(self, verb: Verb) -> None:
+        """Passes Pause or Start on to the child that is followed; returns at once."""
 
 
 @dataclass(slots=True)

@@ -204,7 +204,7 @@ class ProcessRun:
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*self._reading, *self._aside, return_exceptions=True)
-        # Answered at once where the tree is gone already. Shielded: a cancelled attempt leaves nothing either.
+        # Answered at once where the tree is gone. Shielded: a cancelled attempt leaves nothing either.
         await asyncio.shield(_task(minded.kill(0.0), f"end of {self._step.name}"))
 
 
