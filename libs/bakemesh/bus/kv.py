@@ -69,6 +69,7 @@ class Bucket:
         self._bus, self._timeout = bus, timeout
         self._stream = storage.bucket_stream(name)
         self._prefix = storage.bucket_subject(name, "")
+        self._seen = False
 
     async def ensure(self, *, replicas: int = 1) -> None:
         """Makes the bucket where it is missing; one that exists is left as it is."""
@@ -154,6 +155,10 @@ class Bucket:
     ) -> int:
         subject = self._prefix + key
         link = self._bus.link
+        if self._bus.on_leaf and not self._seen:
+            # Through the link a bucket that does not exist is silence, where a server of its own says so.
+            await self._bus.hub_api.stream_info(self._stream)
+            self._seen = True
         # A plain put on a leaf would look for the bucket there; the mapped subject finds the hub's.
         target = f"$JS.{HUB_DOMAIN}.API.{subject}" if self._bus.on_leaf else subject
         carried = dict(headers or {})

@@ -124,6 +124,8 @@ def render(config: ServerConfig) -> str:
         lines += ["leafnodes {", '  reconnect: "1s"', "  remotes: [ {", *_remote(config.join), "  } ]", "}"]
     elif config.leaf_port is not None:
         lines += ["leafnodes {", f"  listen: {_text(_address(config.leaf_host, config.leaf_port))}"]
+        # A leaf goes on using the address that it was given, also through a tunnel or a proxy.
+        lines += ["  no_advertise: true"]
         lines += ["  tls {", *_tls(config.tls), "  }"] if config.tls else []
         lines += ["}"]
     if config.authorization:
