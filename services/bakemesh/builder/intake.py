@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import msgpack
-from bakemesh.bus.inbox import Inbox, InboxItem
+from bakemesh.bus.inbox import Inbox, Item
 
 from bakemesh.builder import judge
 from bakemesh.builder.bake.state import Ending, SayEnd, State
@@ -84,7 +84,7 @@ class Intake:
             task.cancel()
         await asyncio.gather(*self._forwarding, return_exceptions=True)
 
-    async def take(self, item: InboxItem) -> None:
+    async def take(self, item: Item) -> None:
         """One message, to its acknowledgement."""
         headers = item.headers or {}
         reply = headers.get(REPLY)
@@ -132,7 +132,7 @@ class Intake:
 
     async def _recipe(
         self,
-        item: InboxItem,
+        item: Item,
         subject: Subject,
         envelope: envelopes.Envelope,
         reply: str | None,
@@ -149,7 +149,7 @@ class Intake:
 
     async def _bake(
         self,
-        item: InboxItem,
+        item: Item,
         subject: Subject,
         envelope: envelopes.Envelope,
         verdict: judge.Bake,
@@ -186,7 +186,7 @@ class Intake:
 
     async def _refuse(
         self,
-        item: InboxItem,
+        item: Item,
         subject: Subject,
         envelope: envelopes.Envelope,
         verdict: judge.Refuse,
@@ -242,7 +242,7 @@ class Intake:
 
     async def _forward(
         self,
-        item: InboxItem,
+        item: Item,
         subject: Subject,
         envelope: envelopes.Envelope,
         verdict: judge.Forward,

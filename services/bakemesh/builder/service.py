@@ -187,6 +187,7 @@ class _Builder:
                 stack.push_async_callback(outbox.close)
             await self.kitchen.recover()
             inbox = Inbox(bus, settings.node_id)
+            await inbox.start()
             pushes = Pushes(self.kitchen)
             intake = Intake(bus, inbox, self.journal, self.kitchen, pushes, self.voice, self.clock)
             controls = Controls(

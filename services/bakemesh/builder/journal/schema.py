@@ -7,16 +7,22 @@ VERSION = 1
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
-  -- One row a (party, key) that was ever used on this node; kept for ever, so that a RecipeID is refused for
-  ever. CREATE TABLE IF NOT EXISTS bakes ( bake INTEGER PRIMARY KEY, party TEXT NOT NULL, key TEXT NOT NULL,
-  -- of the reverse subjects; equal (Supervisor, RecipeID) when baked supervisor TEXT NOT NULL, recipe TEXT
-  NOT NULL, recipe_id TEXT NOT NULL, node TEXT NOT NULL, node_id TEXT NOT NULL, created INTEGER NOT NULL,
-  expires INTEGER NOT NULL, received INTEGER NOT NULL, phase TEXT NOT NULL, state TEXT NOT NULL, xml TEXT,
-  params BLOB,                           -- NULL after the end serial INTEGER NOT NULL DEFAULT 0, seq INTEGER
-  NOT NULL DEFAULT 0, open_streams TEXT NOT NULL DEFAULT '[]',         -- streams of the running attempt that
-  wrote and have no last chunk ended INTEGER, purged INTEGER NOT NULL DEFAULT 0, -- purged: 1 = Data, 2 =
-  Status too UNIQUE (party, key) ); CREATE INDEX IF NOT EXISTS bakes_live ON bakes (phase) WHERE ended IS
-  NULL; CREATE INDEX IF NOT EXISTS bakes_ended ON bakes (ended) WHERE ended IS NOT NULL AND purged < 2;
+-- One row a (party, key) that was ever used on this node, so that a RecipeID is refused for ever. party and
+-- key are those of the reverse subjects: (Supervisor, RecipeID) where it was baked. At the end xml and params
+-- go. open_streams: those that the running attempt wrote to and has not ended. purged: 1 Data, 2 Status too.
+CREATE TABLE IF NOT EXISTS bakes (
+  bake INTEGER PRIMARY KEY, party TEXT NOT NULL, key TEXT NOT NULL,
+  supervisor TEXT NOT NULL, recipe TEXT NOT NULL, recipe_id TEXT NOT NULL,
+  node TEXT NOT NULL, node_id TEXT NOT NULL,
+  created INTEGER NOT NULL, expires INTEGER NOT NULL, received INTEGER NOT NULL,
+  phase TEXT NOT NULL, state TEXT NOT NULL, xml TEXT, params BLOB,
+  serial INTEGER NOT NULL DEFAULT 0, seq INTEGER NOT NULL DEFAULT 0,
+  open_streams TEXT NOT NULL DEFAULT '[]',
+  ended INTEGER, purged INTEGER NOT NULL DEFAULT 0,
+  UNIQUE (party, key)
+);
+CREATE INDEX IF NOT EXISTS bakes_live ON bakes (phase) WHERE ended IS NULL;
+CREATE INDEX IF NOT EXISTS bakes_ended ON bakes (ended) WHERE ended IS NOT NULL AND purged < 2;
 
 -- The journaled Result of each message that the inbox delivered: said again when it comes again.
 CREATE TABLE IF NOT EXISTS answers (
@@ -47,7 +53,8 @@ CREATE TABLE IF NOT EXISTS outbox_data (
 
 -- Recipes that went to another node: as forwarded bytes, and as children of a recipe step.
 CREATE TABLE IF NOT EXISTS forwards (
-  id INTEGER PRIMARY KEY, subject TEXT NOT NULL, msg_id TEXT NOT NULL, headers BLOB NOT NULL, payload BLOB NOT NULL
+  id INTEGER PRIMARY KEY, subject TEXT NOT NULL, msg_id TEXT NOT NULL,
+  headers BLOB NOT NULL, payload BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS children (
   bake INTEGER NOT NULL, supervisor TEXT NOT NULL, recipe TEXT NOT NULL, recipe_id TEXT NOT NULL,
