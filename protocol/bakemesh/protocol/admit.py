@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from bakemesh.protocol import envelope, message, subjects
+from bakemesh.protocol.builder import messages as _registers  # noqa: F401  (its import fills the registry)
 from bakemesh.protocol.errors import MessageError, SubjectError
 from bakemesh.protocol.message import Received
 from bakemesh.protocol.subjects import CONTROL, Subject

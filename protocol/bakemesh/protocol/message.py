@@ -4,7 +4,8 @@ A model's fields have Python names; `alias` is the entry's key in the contract's
 kept and passed on. An unknown type decodes to a GenericMessage, never an exception. Encoding reads the
 model's `__dict__` and decoding calls the core validator once: no dump, no second validation.
 
-Left out on purpose: where a message may be sent (see `subjects`) and whether to believe it (see `admit`).
+A type is known once the module of its model was imported; `admit` imports those of this package. Left out on
+purpose: where a message may be sent (see `subjects`) and whether to believe it (see `admit`).
 """
 
 from __future__ import annotations
