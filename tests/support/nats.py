@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 from bakemesh.bus import Bus, BusSettings, Credentials
 from bakemesh.bus.keys import UserKey, make_user_key
 from bakemesh.bus.server import EmbeddedServer
+from bakemesh.bus.server_config import Join
 from bakemesh.protocol.rights import Grant, authorization_block, builder_name
 from bakemesh.protocol.subjects import Role
 from support.waiting import eventually
@@ -146,6 +147,7 @@ class HubAndLeaf:
     hub: EmbeddedServer
     leaf: EmbeddedServer
     link: TcpLink
+    probe: dict[str, Any] = field(default_factory=dict)  # BusSettings of who looks whether the link is up
 
     async def cut(self) -> None:
         """Cuts the link and returns when the leaf's clients see the hub no more."""
@@ -171,20 +173,26 @@ class HubAndLeaf:
     async def _apart(self) -> bool:
         return not await self.joined()
 
-    probe: dict[str, Any] = field(default_factory=dict)  # settings of the connection that looks (credentials)
-
 
 @asynccontextmanager
 async def hub_and_leaf(
-    folder: Path, *, node_id: str = "edge", hub_settings: dict[str, Any] | None = None, **leaf_settings: Any
+    folder: Path,
+    *,
+    node_id: str = "edge",
+    hub_settings: dict[str, Any] | None = None,
+    join: Callable[[str], Join] = Join,
+    probe: dict[str, Any] | None = None,
+    **leaf_settings: Any,
 ) -> AsyncIterator[HubAndLeaf]:
-    """A hub and a leaf of node `node_id`, joined."""
+    """A hub and a leaf of node `node_id`, joined. `join` makes the leaf's link out of the address; `probe`
+    are BusSettings of who looks whether it is up.
+    """
     async with server(folder, **(hub_settings or {})) as hub:
         link = TcpLink(("127.0.0.1", int(hub.leaf_url.rpartition(":")[2])))
         await link.start()
         try:
-            async with server(folder, node_id=node_id, join=link.url, **leaf_settings) as leaf:
-                pair = HubAndLeaf(hub, leaf, link)
+            async with server(folder, node_id=node_id, join=join(link.url), **leaf_settings) as leaf:
+                pair = HubAndLeaf(hub, leaf, link, probe or {})
                 await eventually(pair.joined, what="the leaf joined to its hub")
                 yield pair
         finally:

@@ -45,6 +45,7 @@ PINGS_UNANSWERED = 2
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 2.0
 REVIVE_S = 1.0
+_PONG_LOOK_S = 0.25
 ATTEMPT_S = 2  # the client library takes whole seconds
 _DENIED = re.compile(r'permissions violation for (publish|subscription)[^"]*"([^"]+)"', re.IGNORECASE)
 _STATUS = "Status"
@@ -352,12 +353,29 @@ class Link:
         """
         try:
             for _ in range(2):
-                await self._client.flush(timeout=int(self.settings.request_timeout_s) or 1)
-        except nats.errors.ConnectionClosedError:
-            raise BusClosed("the connection is closed") from None
+                await self._ping()
         except (nats.errors.Error, TimeoutError, OSError, RuntimeError):
             # The link went down in between. Subscriptions come back with it; then nothing of ours is pending.
             await self.wait_connected(self.settings.request_timeout_s)
+
+    async def _ping(self) -> None:
+        """One PING and its PONG. Raises TimeoutError where none comes, or none can any more.
+
+        Not the library's flush: one that is cancelled, or whose time is up, leaves a cancelled future behind,
+        and the PONG that comes for it ends the library's read loop, and with it the connection.
+        """
+        client = self._client
+        self._check_open()
+        if not client.is_connected:
+            raise TimeoutError
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        await client._send_ping(pong)
+        deadline = asyncio.get_running_loop().time() + self.settings.request_timeout_s
+        while not pong.done():
+            # After a reconnect the library has forgotten it.
+            if asyncio.get_running_loop().time() > deadline or pong not in client._pongs:
+                raise TimeoutError
+            await asyncio.wait({pong}, timeout=_PONG_LOOK_S)
 
     # -- what the library calls
 

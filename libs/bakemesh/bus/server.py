@@ -132,8 +132,7 @@ class EmbeddedServer:
         await _check_version(program)
         self._prepare()
         config_file = self.config.folder / "nats-server.conf"
-        config_file.write_text(render(self.config), "utf-8")
-        config_file.chmod(0o600)
+        _write_private(config_file, render(self.config))
         with self._folder_lock() as lock:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(_LAUNCHER), str(os.getpid())),
@@ -303,6 +302,12 @@ async def _check_version(program: Path) -> None:
             f"{program} is {said.decode('utf-8', 'replace').strip()}; at least {oldest} is needed. "
             "Install a newer one with: pip install 'bakemesh[embedded]'"
         )
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)  # one that was there keeps its mode, which may be another
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _read_ports(path: Path) -> list[str]:

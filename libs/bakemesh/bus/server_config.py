@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakemesh.bus.jsapi import HUB_DOMAIN
@@ -22,7 +22,7 @@ class Join:
     """
 
     url: str
-    nkey_file: Path | None = None
+    nkey_seed: str | None = field(default=None, repr=False)
     ca: Path | None = None
 
 
@@ -100,7 +100,7 @@ def open_to_others(config: ServerConfig) -> str | None:
 
 
 def render(config: ServerConfig) -> str:
-    """The configuration file's text."""
+    """The configuration file's text. It may hold the link's seed: keep it from others."""
     lines = [
         f"server_name: {_text(config.name)}",
         f"listen: {_text(_address(config.host, config.port))}",
@@ -140,8 +140,8 @@ def _address(host: str, port: int) -> str:
 
 def _remote(join: Join) -> list[str]:
     lines = [f"    url: {_text(join.url)}"]
-    if join.nkey_file:
-        lines.append(f"    nkey: {_text(join.nkey_file)}")
+    if join.nkey_seed:
+        lines.append(f"    nkey: {_text(join.nkey_seed)}")
     if join.ca:
         lines.append(f"    tls {{ ca_file: {_text(join.ca)} }}")
     return lines
