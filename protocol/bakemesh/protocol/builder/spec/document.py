@@ -173,8 +173,8 @@ def malformed(error: ParseError | DefusedXmlException, line: int) -> tuple[int, 
 
 
 _HINTS = {
-    "not well-formed (invalid token)": "; is it a '<' or '&' meant as text (write &lt; or &amp;, or use CDATA), or"
-    " a '--' inside a comment?",
+    "not well-formed (invalid token)": "; is a '<' or '&' meant as text (write &lt;, &amp; or use CDATA),"
+    " or a '--' inside a comment?",
     "undefined entity": "; only &lt; &gt; &amp; &quot; &apos; and &#…; are known",
     "no element found": "; the recipe ends before its elements are closed",
     "mismatched tag": "; every <element> is closed by </element> with the same letters",

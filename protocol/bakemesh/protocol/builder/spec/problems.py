@@ -125,10 +125,13 @@ def _likely(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _in_common(one: str, other: str) -> int:
-    """How many letters two names share at their begin."""
-    return next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    """How many letters two names share at their begin and at their end."""
+    return _begin(one, other) + _begin(one[::-1], other[::-1])
+
+
+def _begin(one: str, other: str) -> int:
+    shorter = min(len(one), len(other))
+    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
 
 
 def listed(names: Iterable[str]) -> str:
