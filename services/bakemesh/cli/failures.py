@@ -83,5 +83,8 @@ def explain(error: BaseException) -> Stopped:
             return Stopped(_CODES[kind], *lines)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return Stopped(Exit.FAILED, f"{where}{error.strerror or error}")
+        return Stopped(
+            Exit.USAGE if isinstance(error, FileNotFoundError) else Exit.FAILED,
+            f"{where}{error.strerror or error}",
+        )
     return Stopped(Exit.FAILED, f"{kinds[0]}: {error} (this is a defect; --debug shows where)")

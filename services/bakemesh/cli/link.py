@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bakemesh.supervisor import Bake, Supervisor
 
 T = TypeVar("T")
+CONNECT_S = 3.0
 
 
 def open_supervisor(settings: Settings, name: str | None = None) -> Supervisor:
@@ -28,6 +29,7 @@ def open_supervisor(settings: Settings, name: str | None = None) -> Supervisor:
         settings.nats,
         name or settings.supervisor,
         mesh=settings.mesh,
+        connect_timeout_s=CONNECT_S,
         credentials=Credentials(nkey_file=settings.creds) if settings.creds else None,
     )
 

@@ -27,7 +27,7 @@ def run(call: Call) -> int:
                 "settings": [
                     {
                         "key": row.key,
-                        "value": settings.shown(row.key),
+                        "value": settings.shown(row.key) if settings.value(row.key) is not None else None,
                         "origin": settings.origin(row.key),
                         "kind": settings.kind(row.key).value,
                         "flag": row.flag,

@@ -1,5 +1,7 @@
-"""Looks at what this machine and its bus have and lack, and says how to mend it. Exit code 1 where something that is
-needed is missing; warnings alone are exit code 0."""
+"""Looks at what this machine and its bus have and lack, and says how to mend it.
+
+Exit code 1 where something that is needed is missing; warnings alone are exit code 0.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,8 @@ def run(call: Call) -> int:
     if call.screen.machine:
         call.screen.document({"ok": not missing, "findings": [finding.fields() for finding in findings]})
     else:
-        rows = [(finding.state.value, finding.matter, finding.found, finding.mend) for finding in findings]
-        call.screen.table(("", "matter", "found", "how to mend it"), rows, empty="")
+        for finding in findings:
+            call.screen.say(f"{finding.state.value:8} {finding.matter:15} {finding.found}")
+            if finding.mend:
+                call.screen.say(f"{'':24} → {finding.mend}")
     return Exit.FAILED if missing else Exit.DONE

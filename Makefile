@@ -1,0 +1,62 @@
+# Every target makes what it needs and may be run again. PYTHON chooses the interpreter the environment is made with.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+RUN    := run
+JOBS   ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint bench install clean
+
+help:
+	@echo "make demo    a server and a Builder on this machine bake examples/hello/recipe.xml"
+	@echo "make test    every test"
+	@echo "make check   format, lint, types, layers, schemas, then every test"
+	@echo "make bench   the measurements of bench/, each against a named peer"
+	@echo "make clean   removes what these targets made"
+
+# -- the environment ------------------------------------------------------------------------------------------
+
+# A stamp for each set of packages: `demo` does not need the tools of `check`.
+$(VENV)/.made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bakemesh needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	touch $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	touch $@ $(VENV)/.demo
+
+install: $(VENV)/.dev
+
+# -- what one runs --------------------------------------------------------------------------------------------
+
+demo: $(VENV)/.demo
+	@$(BIN)/python examples/hello/demo.py --state $(RUN)/demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python protocol/generate.py --check
+
+check: lint test
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) $(RUN) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
