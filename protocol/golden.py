@@ -179,6 +179,7 @@ VALID: list[tuple[str, str, dict[str, Any]]] = [
             "pct": 40,
             "summary": "held at hello",
             "final": 0,
+            "outcome": "paused",
             "stepindex": 0,
             "code": "held",
         },
@@ -200,7 +201,15 @@ VALID: list[tuple[str, str, dict[str, Any]]] = [
     (
         "restarted",
         f"{BUILDER}.Bake.Restarted",
-        {**IDENTITY, "kind": "outcome", "serial": 12, "pct": 40, "summary": "runs on", "final": 0},
+        {
+            **IDENTITY,
+            "kind": "outcome",
+            "serial": 12,
+            "pct": 40,
+            "summary": "runs on",
+            "final": 0,
+            "outcome": "restarted",
+        },
     ),
     (
         "data",
