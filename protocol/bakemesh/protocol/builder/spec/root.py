@@ -6,14 +6,10 @@ entities as `document`. Left out: whether the name is a good one, and everything
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser, ParseError
-
-from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.spec.document import malformed
-from bakemesh.protocol.builder.spec.problems import Problem, RecipeRefused, clip, quoted
 
 ROOT_BYTES: Final = 1 << 20  # where in the text the root must begin and end its start tag
 _FIRST = 4096
@@ -26,7 +22,7 @@ class _Found(Exception):
 class _RootOnly:
     def __init__(self) -> None:
         self.tag = ""
-        self.name: str | None = None
+        self.name = ""
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self.tag = tag
@@ -36,31 +32,20 @@ class _RootOnly:
         raise _Found
 
 
-def root_name(xml: str, *, file: str = "recipe") -> str | None:
-    """The `name=` of the root `<recipe>`, as it is written; None where it has none.
+def root_name(xml: str) -> str | None:
+    """The `name=` of the root `<recipe>`, as it is written; "" where it has none.
 
-    Raises RecipeRefused where no such root can be read within 1 MiB; it has one problem, the first.
+    None where no such root can be read within 1 MiB: `load_recipe` says why. Raises nothing, whatever the text.
     """
     root = _RootOnly()
     parser = DefusedXMLParser(target=root, encoding="utf-8", forbid_dtd=True)
-    expat: Any = parser.parser
     begin, length = 0, _FIRST
-    code, line, message = Code.INVALID_RECIPE, 1, ""
     try:
         while begin < min(len(xml), ROOT_BYTES):
             parser.feed(xml[begin : min(begin + length, ROOT_BYTES)].encode())
-            begin, length = begin + length, length * 2  # doubling: a long token is scanned a few times only
-        if len(xml) > ROOT_BYTES:
-            code, message = Code.TOO_LARGE, f"no root element within {ROOT_BYTES:,} characters"
-        else:
-            parser.close()
+            begin, length = begin + length, length * 2  # doubling: a long token is scanned few times
     except _Found:
-        if root.tag.lower() == "recipe":
-            return root.name
-        line, message = expat.CurrentLineNumber, f"the root is <{clip(root.tag, 64)}>; a recipe's is <recipe>"
-    except UnicodeEncodeError as error:
-        line = xml.count("\n", 0, begin + error.start) + 1
-        message = f"character {quoted(error.object[error.start])} cannot stand in XML; remove it"
-    except (ParseError, DefusedXmlException) as error:
-        line, _, _, message = malformed(error, expat.CurrentLineNumber)
-    raise RecipeRefused([Problem(file, line, None, None, message)], code)
+        return root.name if root.tag.lower() == "recipe" else None
+    except (ParseError, DefusedXmlException, UnicodeEncodeError):
+        return None
+    return None
