@@ -35,7 +35,7 @@ class _RootOnly:
 def root_name(xml: str) -> str | None:
     """The `name=` of the root `<recipe>`, as it is written; "" where it has none.
 
-    None where no such root can be read within 1 MiB: `load_recipe` says why. Raises nothing, whatever the text.
+    None where no such root can be read within 1 MiB: `load_recipe` says why. It raises nothing.
     """
     root = _RootOnly()
     parser = DefusedXMLParser(target=root, encoding="utf-8", forbid_dtd=True)
