@@ -1,4 +1,4 @@
-"""What a pull consumer's messages say of themselves: where a message stands, and what a status means. Pure."""
+"""What a pull consumer tells of its messages: where one stands, and what a status means. Pure."""
 
 from __future__ import annotations
 
