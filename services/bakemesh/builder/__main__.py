@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from bakemesh import logs
+from bakemesh.builder.hubward import NodeTaken
 from bakemesh.builder.journal import JournalRefused
-from bakemesh.builder.service import NodeTaken, run
+from bakemesh.builder.service import run
 from bakemesh.builder.settings import BuilderSettings, environment_of
 from bakemesh.bus.errors import BadCredentials, BusError, BusUnreachable
 from bakemesh.bus.settings import BusSettings, Credentials
@@ -35,9 +36,8 @@ def resolve(argv: list[str]) -> BuilderSettings:
     """Flags, environment, file, default. Raises SettingRefused, NodeRefused, BadCredentials."""
     parser = argparse.ArgumentParser(prog="bakemesh builder", description="Runs this node's Builder.")
     add_flags(parser)
-    parser.add_argument("--config", metavar="FILE", help="settings file (default: bakemesh.toml here)")
     namespace = parser.parse_args(argv)
-    toml = find_toml(namespace.config, os.environ, Path.cwd())
+    toml = find_toml(namespace.setting_config, os.environ, Path.cwd())
     settings = load(flags_of(namespace), os.environ, toml)
     node = settle_node(settings)
     logs.setup(settings.log_format, settings.log_level, node=node.id)

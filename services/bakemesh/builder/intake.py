@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping
 
 import msgpack
-from bakemesh.bus.inbox import Inbox, Item
 
 from bakemesh.builder import judge
 from bakemesh.builder.bake.state import Ending, SayEnd, State
@@ -32,6 +31,7 @@ from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.pushes import Pushes
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError
+from bakemesh.bus.inbox import Inbox, Item
 from bakemesh.bus.sealing import Sealed
 from bakemesh.protocol import envelope as envelopes
 from bakemesh.protocol.builder.codes import Code

@@ -75,18 +75,21 @@ class Presence:
         """Something worth saying at once."""
         self._changed.set()
 
-    async def run(self) -> None:
-        """Says it for ever."""
-        house = self.kitchen.house
+    async def say(self) -> None:
+        """Publishes it once. A bus that is away is no failure: the next one follows soon."""
+        house, message = self.kitchen.house, self.status()
         subject = build(self.bus.mesh, house.node_id, f"builder-{house.node_id}", NO_KEY, SystemStatus.TYPE)
+        try:
+            await self.bus.publish(subject, message)
+            await self.bucket.put(house.node_id, self.bus.seal(message).payload)
+        except BusError as error:
+            log.info("SystemStatus not published: %s", error)
+
+    async def run(self) -> None:
+        """Says it every few seconds, for ever, and at once where something changed."""
         while True:
-            self.kitchen.watch_store()
-            message = self.status()
-            try:
-                await self.bus.publish(subject, message)
-                await self.bucket.put(house.node_id, self.bus.seal(message).payload)
-            except BusError as error:
-                log.info("SystemStatus not published: %s", error)
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), EVERY_S)
+            self.kitchen.watch_store()
+            await self.say()

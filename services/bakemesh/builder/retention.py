@@ -14,12 +14,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakemesh.bus.purge import Purge
-
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.journal import Journal
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError
+from bakemesh.bus.purge import purge_subject, stored_terminal
 from bakemesh.protocol import storage
 from bakemesh.protocol.builder.messages import BakeData
 from bakemesh.protocol.subjects import BAKE
@@ -58,7 +57,6 @@ class Retention:
     def __init__(self, bus: Bus, journal: Journal, node_id: str, folder: Path, clock: Clock) -> None:
         self.bus, self.journal, self.node_id = bus, journal, node_id
         self.folder, self.clock = folder, clock
-        self.purge = Purge(bus)
         self.data_stream = storage.data_stream(bus.mesh, node_id)
         self.status_stream = storage.status_stream(bus.mesh, node_id)
 
@@ -93,7 +91,7 @@ class Retention:
             if not await self._may_go(party, key):
                 return False
             subject = f"{self.bus.mesh}.{self.node_id}.{party}.{key}.{BakeData.TYPE}"
-            count = await self.purge.subject(self.data_stream, subject)
+            count = await purge_subject(self.bus, self.data_stream, subject)
             await self._gone(bake, DATA_GONE)
             if count:
                 log.info(
@@ -113,14 +111,15 @@ class Retention:
             if not status_due(ended, now) or not await self._may_go(party, key):
                 return
             prefix = f"{self.bus.mesh}.{self.node_id}.{party}.{key}"
-            await self.purge.subject(self.data_stream, f"{prefix}.{BakeData.TYPE}")
-            await self.purge.subject(self.status_stream, f"{prefix}.{BAKE}.*")
+            await purge_subject(self.bus, self.data_stream, f"{prefix}.{BakeData.TYPE}")
+            await purge_subject(self.bus, self.status_stream, f"{prefix}.{BAKE}.*")
             await self._gone(bake, STATUS_GONE)
 
     async def _may_go(self, party: str, key: str) -> bool:
         if not self.bus.on_leaf:
             return True
-        return await self.purge.hub_has_terminal(self.node_id, party, key)
+        found = await stored_terminal(self.bus, node_id=self.node_id, party=party, key=key)
+        return found is not None
 
     async def _gone(self, bake: int, what: int) -> None:
         await self.journal.commit(

@@ -18,14 +18,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from bakemesh.bus.inbox import Inbox
-from bakemesh.bus.streams import Sizes, ensure_hub, ensure_node_streams
-
 from bakemesh.builder.bake.session import Kit, Session
 from bakemesh.builder.bake.voice import Voice
 from bakemesh.builder.children import ChildRecipes
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.controls import Controls
+from bakemesh.builder.hubward import Hubward, NodeTaken
 from bakemesh.builder.intake import Intake
 from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.records import get_meta, set_meta
@@ -36,8 +34,10 @@ from bakemesh.builder.pushes import Pushes
 from bakemesh.builder.rates import Buckets, Rate
 from bakemesh.builder.retention import Retention
 from bakemesh.builder.settings import BuilderSettings
-from bakemesh.bus.claim import Claim, ClaimHeld, builder_claim
+from bakemesh.builder.steps.base import Children
 from bakemesh.bus.connection import Bus
+from bakemesh.bus.inbox import Inbox
+from bakemesh.bus.streams import Sizes, ensure_node_streams
 from bakemesh.bus.writer import StreamWriter
 from bakemesh.processes import Keeper, reap_strangers
 from bakemesh.protocol import storage
@@ -47,10 +47,6 @@ from bakemesh.protocol.subjects import CONTROL, pattern
 log = logging.getLogger(__name__)
 CONTROL_BURST, RECIPE_BURST = 5.0, 4.0  # times the rate: 1,000 and 200 at the defaults
 DRAIN_S = 3.0
-
-
-class NodeTaken(Exception):
-    """Raised when the node has a Builder already; the process exits with code 6."""
 
 
 class StateFolder:
@@ -170,17 +166,18 @@ class _Builder:
     def _buckets(self, per_second: float, burst: float) -> Buckets:
         return Buckets(Rate(per_second, max(1.0, per_second * burst)))
 
-    def _children_of(self, session: Session) -> object:
+    def _children_of(self, session: Session) -> Children:
         return self.children.of(session)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
         """Everything after the connection, to the stop."""
         settings, bus = self.settings, self.bus
         async with AsyncExitStack() as stack:
-            await ensure_hub(bus)
-            claim = await self._claim()
-            stack.push_async_callback(claim.release)
             sizes = Sizes(data_bytes=settings.store_max_bytes, nodes_expected=settings.nodes_expected)
+            hub = Hubward(bus, settings.node_id, self.owner, sizes)
+            stack.push_async_callback(hub.close)
+            if not bus.on_leaf:
+                await hub.make()
             await ensure_node_streams(bus, settings.node_id, sizes)
             for outbox in (self.status, self.data):
                 await outbox.start()
@@ -208,10 +205,12 @@ class _Builder:
                 for name, work in (
                     ("intake", intake.run()),
                     ("presence", presence.run()),
+                    ("hub", hub.run()),
                     ("retention", retention.run()),
                     ("children", self.children.run()),
                 )
             ]
+            await presence.say()
             ready()
             await self._until(stop, tasks)
             # Stop order: what comes in, what runs, what goes out.
@@ -225,20 +224,6 @@ class _Builder:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _claim(self) -> Claim:
-        """Takes the node's claim, or says who holds it. A restart on the same state folder takes it over at
-        once.
-        """
-        claim = builder_claim(self.bus, self.settings.node_id, self.owner)
-        try:
-            await claim.take()
-        except ClaimHeld as held:
-            raise NodeTaken(
-                f"node {self.settings.node_id} has a Builder already ({held}); "
-                "stop it, or give this node another id with --node NAME=ID"
-            ) from held
-        return claim
 
     async def _drain(self) -> None:
         """What is said already shall be heard; what cannot be said in time is in the journal."""
