@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CONTROL_S = 5.0
 PUSH_RESULT_S = 30.0
+LOST_S = 1.0
 
 
 class Bake:
@@ -113,6 +114,9 @@ class Bake:
         try:
             async with asyncio.timeout(timeout):
                 await self._feed.until(lambda: self.result is not None or self.latest is not None)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOST_S):  # Status may overtake it
+                        await self._feed.until(lambda: self.result is not None)
         except TimeoutError:
             raise ResultTimeout(f"recipe {self.recipe_id}", self.node_id, timeout or 0.0) from None
         if self.result is not None and not self.result.accepted:

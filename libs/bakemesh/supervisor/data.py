@@ -45,6 +45,7 @@ class DataReader:
         self._interrupt: asyncio.Timeout | None = None
         self._lacking_since: float | None = None
         self._tries = 0
+        self._reading = asyncio.Lock()
         self._ended = False
         self._error: Exception | None = None
 
@@ -52,26 +53,39 @@ class DataReader:
         return self
 
     async def __anext__(self) -> BakeData:
-        try:
-            while not self._ended:
-                if self._error is not None:
-                    raise self._error
-                if self._complete:
-                    break
-                found = await self._next()
-                if found is not None and (chunk := await self._accept(*found)) is not None:
-                    return chunk
-        except (IntegrityError, DataPruned, DataLate) as error:
-            self._error = error
-            await self._drop_source()
-            raise
-        await self.aclose()
+        async with self._reading:
+            try:
+                while not self._ended:
+                    if self._error is not None:
+                        raise self._error
+                    if self._complete:
+                        break
+                    self._feed.raise_if_over()
+                    found = await self._next()
+                    if found is not None and (chunk := await self._accept(*found)) is not None:
+                        return chunk
+            except (IntegrityError, DataPruned, DataLate) as error:
+                self._error = error
+                await self._drop_source()
+                raise
+            await self._end()
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Ends the iteration; it may be called at any time, and more than once."""
+        """Ends the iteration, also one that waits in another task; more than once is harmless."""
         self._ended = True
-        self._feed.forget_terminal(self._on_terminal)
+        self._cut_short()
+        async with self._reading:
+            await self._end()
+
+    async def release(self) -> None:
+        """Lets go of what it holds of the bus, once a read that is under way has ended."""
+        async with self._reading:
+            await self._drop_source()
+
+    async def _end(self) -> None:
+        self._ended = True
+        self._feed.forget_terminal(self._cut_short)
         await self._drop_source()
 
     @property
@@ -90,12 +104,10 @@ class DataReader:
         """
         if self._source is None:
             self._to_the_end = self._feed.log.terminal is not None
-            self._feed.on_terminal(self._on_terminal)
+            self._feed.on_terminal(self._cut_short)
             self._source = self._open(self._sequence + 1, "last" if self._to_the_end else "follow")
         try:
-            if self._to_the_end:
-                return await anext(self._source)
-            async with asyncio.timeout(QUIET_S) as self._interrupt:
+            async with asyncio.timeout(None if self._to_the_end else QUIET_S) as self._interrupt:
                 return await anext(self._source)
         except StopAsyncIteration:
             await self._drop_source()
@@ -149,15 +161,15 @@ class DataReader:
 
     async def _ask_for_terminal(self) -> None:
         """It was quiet: the terminal may be stored without having come live."""
-        if self._feed.log.terminal is None:
+        self._feed.raise_if_over()
+        if self._feed.log.terminal is None and not self._ended:
             try:
                 await self._feed.catch_up()
             except PASSING as error:
                 log.debug("status of %s cannot be read now: %s", self._feed.recipe_id, error)
-            self._feed.raise_if_over()
 
-    def _on_terminal(self) -> None:
-        """The end is known: a read that waits for more than there will be is cut short."""
+    def _cut_short(self) -> None:
+        """A read that waits for more than there may be looks again: the end is known, or it is closed."""
         if self._interrupt is not None and not self._interrupt.expired():
             self._interrupt.reschedule(asyncio.get_running_loop().time())
 

@@ -43,11 +43,11 @@ RESULT_S = 5.0
 LIVE_TYPES = tuple(f"{subjects.BAKE}.{name}" for name in ("Status", *subjects.OUTCOMES))
 
 
-class _Closeable(Protocol):
-    async def aclose(self) -> None: ...
+class _Reader(Protocol):
+    async def release(self) -> None: ...
 
 
-Tracked = TypeVar("Tracked", bound=_Closeable)
+Tracked = TypeVar("Tracked", bound=_Reader)
 
 
 class Supervisor:
@@ -69,7 +69,7 @@ class Supervisor:
         self.name = names.check("Supervisor", name)
         self.controls = ControlSequence()
         self._feeds: WeakValueDictionary[tuple[str, str], StatusFeed] = WeakValueDictionary()
-        self._readers: WeakSet[_Closeable] = WeakSet()
+        self._readers: WeakSet[_Reader] = WeakSet()
         self._late: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._live: list[Subscription] = []
         self._foreign: dict[tuple[str, str], list[Subscription]] = {}
@@ -93,6 +93,7 @@ class Supervisor:
         `state`: a folder where RecipeIDs are reserved, so that minting goes on while the bus is out of reach.
         Entering raises BusUnreachable, AccessDenied, BadCredentials.
         """
+        names.check("Supervisor", name)
         made = cls.__new__(cls)
         servers = tuple(part.strip() for part in nats.split(",")) if isinstance(nats, str) else tuple(nats)
         made._bus, made._given_mint = None, None
@@ -145,7 +146,7 @@ class Supervisor:
             feed.close(Closed(f"Supervisor {self.name} was closed; bake {feed.recipe_id} goes on"))
         for reader in list(self._readers):
             with contextlib.suppress(BusError):
-                await reader.aclose()
+                await reader.release()
         stopping = [*self._live, *(one for several in self._foreign.values() for one in several)]
         self._live, self._foreign = [], {}
         await asyncio.gather(*(subscription.stop() for subscription in stopping))
@@ -286,16 +287,24 @@ class Supervisor:
 
     # -- bakes that exist
 
-    async def attach(self, recipe_id: str, supervisor: str | None = None, node: str | None = None) -> Bake:
+    async def attach(
+        self,
+        recipe_id: str,
+        supervisor: str | None = None,
+        node: str | None = None,
+        *,
+        node_id: str | None = None,
+    ) -> Bake:
         """A bake begun elsewhere or earlier, by its RecipeID: Status and Data are replayed from the streams.
 
-        `supervisor`: its owner, where the id alone is ambiguous; `node`: a name or id. Another Supervisor's
-        bake needs the rights of an operator. Raises BakeUnknown, AmbiguousRecipeID, NodeUnknown,
-        AccessDenied.
+        `supervisor`: its owner, where the id alone is ambiguous; `node`: a name or id, `node_id`: an id
+        that is not looked up. Another Supervisor's bake needs the rights of an operator. Raises
+        BakeUnknown, AmbiguousRecipeID, NodeUnknown, AccessDenied.
         """
         self._check_open()
         names.check("RecipeID", recipe_id)
-        node_id = (await self.directory.find(node)).node_id if node else None
+        if node_id is None and node:
+            node_id = (await self.directory.find(node)).node_id
         known = [] if node_id else [each.node_id for each in await self.directory.known()]
         found = await locate(self.bus, recipe_id, supervisor=supervisor, node_id=node_id, nodes=known)
         name = _recipe_of(found.supervisor, recipe_id)

@@ -108,10 +108,14 @@ class StatusFeed:
 
     def raise_if_over(self) -> None:
         """Raises where no terminal will ever come: after `close`, and for a refused recipe."""
-        if self._closed is not None:
-            raise self._closed
+        self.raise_if_closed()
         if self._refused is not None and self.log.terminal is None:
             raise self._refused
+
+    def raise_if_closed(self) -> None:
+        """Raises the reason after `close`."""
+        if self._closed is not None:
+            raise self._closed
 
     def _tell_end(self) -> None:
         for callback in list(self._on_terminal):
@@ -154,8 +158,7 @@ class StatusFeed:
         """
         quiet, tries = self._timing.quiet_s, 0
         while not enough():
-            if self._closed is not None:
-                raise self._closed
+            self.raise_if_closed()
             if self._doubtful:
                 read = await self._mend(only_if_doubtful=True)
                 if not enough() and not (read and not self._doubtful):
@@ -230,35 +233,48 @@ class StatusReader:
         self._feed = feed
         self._next = 1
         self._stored: AsyncGenerator[BakeStatus] | None = None
+        self._reading = asyncio.Lock()
         self._ended = False
 
     def __aiter__(self) -> StatusReader:
         return self
 
     async def __anext__(self) -> BakeStatus:
-        log = self._feed.log
-        if self._ended:
-            raise StopAsyncIteration
-        status = log.entry(self._next)
-        while status is None:
-            if self._next < log.base:
-                status = await self._from_stream()
-            else:
-                await self._feed.until(lambda: log.top >= self._next)
-                status = log.entry(self._next)
-        self._next += 1
-        if is_terminal(status):
-            await self.aclose()
-        return status
+        async with self._reading:
+            log = self._feed.log
+            status = log.entry(self._next)
+            while status is None and not self._ended:
+                if self._next < log.base:
+                    status = await self._from_stream()
+                else:
+                    await self._feed.until(lambda: log.top >= self._next or self._ended)
+                    status = log.entry(self._next)
+            if status is None or self._ended:
+                await self._drop_stored()
+                raise StopAsyncIteration
+            self._next += 1
+            if is_terminal(status):
+                self._ended = True
+                await self._drop_stored()
+            return status
 
     async def aclose(self) -> None:
-        """Ends the iteration; it may be called at any time, and more than once."""
+        """Ends the iteration, also one that waits in another task; more than once is harmless."""
         self._ended = True
-        await self._drop_stored()
+        self._feed.news()
+        await self.release()
+
+    async def release(self) -> None:
+        """Lets go of what it holds of the bus, once a read that is under way has ended."""
+        async with self._reading:
+            await self._drop_stored()
 
     async def _from_stream(self) -> BakeStatus | None:
         """The next one out of the stream, for a reader that was slower than the window; None: look again."""
         for pause in _BEHIND_S:
+            self._feed.raise_if_closed()
+            if self._ended:
+                return None
             if self._stored is None:
                 self._stored = self._feed.stored_from(self._next)
             try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
-from support.bakes import IDENTITY
 
 from bakemesh.protocol.builder.codes import Verb
 from bakemesh.supervisor.control import MESSAGES, ControlSequence, control_message
+from support.bakes import IDENTITY
 
 OTHER = ("nightly", "nightly-index-2")
 
@@ -16,7 +18,7 @@ OTHER = ("nightly", "nightly-index-2")
 def test_numbers_rise_even_when_the_clock_goes_back(clock: list[int]) -> None:
     sequence = ControlSequence()
     numbers = [sequence.next(IDENTITY.key, now) for now in clock]
-    assert all(later > earlier for earlier, later in zip(numbers, numbers[1:], strict=False))
+    assert all(later > earlier for earlier, later in itertools.pairwise(numbers))
     assert all(number >= now for number, now in zip(numbers, clock, strict=True))
 
 

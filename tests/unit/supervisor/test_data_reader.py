@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 from typing import Literal
 
 import pytest
-from support.bakes import IDENTITY, chunk, status, success
 
 from bakemesh.bus.errors import StoreUnavailable
 from bakemesh.protocol.builder.messages import BakeData, BakeStatus
@@ -15,6 +14,8 @@ from bakemesh.protocol.errors import IntegrityError
 from bakemesh.supervisor.data import DataReader
 from bakemesh.supervisor.errors import Closed, DataLate, DataPruned
 from bakemesh.supervisor.status import StatusFeed
+from support.bakes import IDENTITY, chunk, status, success
+from support.waiting import eventually
 
 
 class Store:
@@ -90,8 +91,7 @@ async def test_repeats_of_the_last_and_foreign_messages_are_skipped() -> None:
 async def test_following_ends_when_the_terminal_says_that_all_was_read() -> None:
     store, feed = Store(), StatusFeed(IDENTITY.recipe_id, nothing)
     reading = asyncio.create_task(seqs(reader(store, feed)))
-    while not store.opened:
-        await asyncio.sleep(0)
+    await eventually(lambda: store.opened)
     store.add(chunk(1), chunk(2))
     await asyncio.sleep(0.01)
     feed.offer(status(1))
@@ -102,8 +102,7 @@ async def test_following_ends_when_the_terminal_says_that_all_was_read() -> None
 async def test_what_is_stored_behind_the_cut_is_read_after_the_terminal() -> None:
     store, feed = Store(), StatusFeed(IDENTITY.recipe_id, nothing)
     reading = asyncio.create_task(seqs(reader(store, feed)))
-    while not store.opened:
-        await asyncio.sleep(0)
+    await eventually(lambda: store.opened)
     feed.offer(status(1))
     feed.offer(success(2, lastseq=3))  # the terminal first, then what was stored before it
     store.stored += [chunk(1), chunk(2), chunk(3)]
@@ -144,8 +143,7 @@ async def test_an_ended_bake_without_its_end_was_pruned() -> None:
 async def test_a_hub_that_is_late_is_waited_for() -> None:
     store = Store(chunk(1), late=True)
     reading = asyncio.create_task(seqs(reader(store, ended(3))))
-    while len(store.opened) < 3:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: len(store.opened) >= 3)
     store.add(chunk(2), chunk(3))
     assert await reading == [1, 2, 3]
 
@@ -168,8 +166,7 @@ async def test_a_store_that_is_away_is_asked_again_behind_what_was_read() -> Non
 async def test_closing_the_feed_ends_a_read_that_waits() -> None:
     store, feed = Store(), StatusFeed(IDENTITY.recipe_id, nothing)
     reading = asyncio.create_task(seqs(reader(store, feed)))
-    while not store.opened:
-        await asyncio.sleep(0)
+    await eventually(lambda: store.opened)
     feed.close(Closed("closed"))
     with pytest.raises(Closed):
         await reading

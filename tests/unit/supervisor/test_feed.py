@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from support.bakes import IDENTITY, status, success
 
 from bakemesh.bus.errors import AccessDenied, StoreUnavailable
 from bakemesh.protocol.builder.messages import BakeStatus, Result
 from bakemesh.supervisor.errors import Closed, RecipeRejected, StatusPruned
 from bakemesh.supervisor.status import StatusFeed, Timing
+from support.bakes import IDENTITY, status, success
+from support.waiting import eventually
 
 QUICK = Timing(quiet_s=0.02, quiet_longest_s=0.02, refusal_grace_s=0.01)
 
@@ -79,8 +80,7 @@ async def test_a_gap_waits_for_a_stream_that_is_behind() -> None:
     feed.offer(status(1))
     feed.offer(status(3))
     reading = asyncio.create_task(serials(feed))
-    while len(stream.starts) < 2:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: len(stream.starts) >= 2)
     stream.stored += [status(2), status(3), success(4)]
     assert await reading == [1, 2, 3, 4]
 
@@ -172,8 +172,7 @@ async def test_a_cancelled_reading_leaves_the_feed_doubtful_for_the_next() -> No
     stream = Stream(status(1), success(2))
     feed = feed_of(stream, suspect=True)
     first = asyncio.create_task(serials(feed))
-    while not stream.starts:
-        await asyncio.sleep(0)
+    await eventually(lambda: stream.starts)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     assert await serials(feed) == [1, 2]

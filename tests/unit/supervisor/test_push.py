@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.bakes import IDENTITY
 
 from bakemesh.supervisor import push
 from bakemesh.supervisor.errors import MessageTooLarge
+from support.bakes import IDENTITY
 
 MIB = 1024**2
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.bakes import status, success
 
 from bakemesh.supervisor.statuslog import StatusLog
+from support.bakes import status, success
 
 
 def serials(log: StatusLog) -> list[int]:
