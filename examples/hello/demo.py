@@ -1,6 +1,7 @@
-"""The demo: `bakemesh up` in a private state folder, one bake with live progress and output, everything stopped.
+"""The demo: `bakemesh up` in a private state folder, a bake with live progress and output, all stopped.
 
-Each part is the command that a user types; this script only puts them after one another. Exit code: the bake's.
+Each part is a command that a user types; this script only puts them after one another. Exit code: the
+bake's.
 """
 
 import argparse
@@ -10,9 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 HERE = Path(__file__).parent
+MOST_S = 600  # whatever happens to this script, nothing of it runs for longer
+READY_S = 60
 
 
 def main() -> int:
@@ -30,6 +34,8 @@ def main() -> int:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("BAKEMESH_")}
 
     up = [*program, "up", "--json", "--state", str(state), "--node", "alpha", "--listen", "127.0.0.1:0"]
+    up += ["--for", str(MOST_S)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print("$ bakemesh up", flush=True)
     log = state / "up.log"
     with log.open("wb") as errors:
@@ -63,15 +69,19 @@ def wait_for(baking: "subprocess.Popen[bytes]") -> int:
 def ready(running: "subprocess.Popen[bytes]") -> bool:
     """Shows each component as it gets ready; True once all are."""
     assert running.stdout is not None
+    alarm = threading.Timer(READY_S, running.terminate)
+    alarm.start()
     for line in running.stdout:
         event = json.loads(line)
         if event["event"] == "up":
+            alarm.cancel()
             return True
         print(
             f"{event['component']:9} {event['event']}",
             event.get("nats") or event.get("node") or "",
             flush=True,
         )
+    alarm.cancel()
     return False
 
 

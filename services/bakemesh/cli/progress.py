@@ -62,6 +62,7 @@ class Bar(Quiet):
     def __init__(self, screen: Screen, title: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+        from rich.table import Column
 
         self._console = Console(file=screen.err)
         self._progress = Progress(
@@ -69,7 +70,9 @@ class Bar(Quiet):
             BarColumn(bar_width=24),
             TaskProgressColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
+            TextColumn(
+                "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
+            ),
             console=self._console,
             transient=True,
             auto_refresh=False,
