@@ -164,8 +164,8 @@ class Link:
                 data = self._socket.recv(64 * 1024)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:
-                data = b""
+            except ConnectionResetError:
+                continue  # it ended with requests unread: what it said before is still to be read
             if not data:
                 self.shut()  # the process may take a moment more; `ended` waits for it
                 return

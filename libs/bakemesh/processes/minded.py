@@ -116,8 +116,8 @@ class Minded:
                 data = self._control.recv(LARGEST_ANSWER)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:  # reset: the minder died with messages of ours unread
-                data = b""
+            except ConnectionResetError:
+                continue  # it ended with a command of ours unread: what it said before is still to be read
             if not data:
                 self._disconnect()
                 if not self.over.is_set():
