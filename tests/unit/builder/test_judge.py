@@ -27,7 +27,9 @@ FACTS = Facts(
 )
 
 
-def ask(facts: Facts = FACTS, *, party: str = "boss", key: str = "boss-r-1", created: int = 0, **changes: Any):  # type: ignore[no-untyped-def]
+def ask(
+    facts: Facts = FACTS, *, party: str = "boss", key: str = "boss-r-1", created: int = 0, **changes: Any
+):  # type: ignore[no-untyped-def]
     entries = {
         "Supervisor": "boss",
         "Recipe": "r",
@@ -153,4 +155,9 @@ def test_draining_and_rate_keep_the_recipe_free_to_come_again() -> None:
     assert isinstance(draining, Refuse)
     assert isinstance(limited, Refuse)
     assert (draining.code, draining.tell, draining.uses_id) == ("draining", False, False)
-    assert (limited.code, limited.tell, limited.uses_id, limited.retry_ms) == ("rate_limited", False, False, 1501)
+    assert (limited.code, limited.tell, limited.uses_id, limited.retry_ms) == (
+        "rate_limited",
+        False,
+        False,
+        1501,
+    )

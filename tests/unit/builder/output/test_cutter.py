@@ -42,7 +42,9 @@ def test_full_chunks_alone_are_partial_and_none_is_larger(steps, max_bytes, inte
 
 
 @given(events, st.integers(1, 30), st.sampled_from([0.0, 0.5, 1e9]))
-def test_final_comes_once_and_last_for_a_stream_that_wrote_and_never_for_a_silent_one(steps, max_bytes, interval):
+def test_final_comes_once_and_last_for_a_stream_that_wrote_and_never_for_a_silent_one(
+    steps, max_bytes, interval
+):
     out = play(Cutter(max_bytes, interval, begun=0.0), steps)
     for stream in STREAMS:
         finals = [chunk.finalchunk for _, chunk in out if chunk.stream == stream]
