@@ -160,6 +160,11 @@ class Window(Generic[R]):
         """The first row that is not known to be stored."""
         return self._rows[0] if self._rows else None
 
+    @property
+    def rows(self) -> list[R]:
+        """The rows that are not known to be stored, in order."""
+        return list(self._rows)
+
     # -- rows in and out
 
     def room(self, size: int) -> bool:

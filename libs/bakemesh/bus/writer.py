@@ -111,6 +111,10 @@ class StreamWriter:
         """How many rows were put and are not stored."""
         return len(self._window) + len(self._waiting)
 
+    def waiting(self) -> list[Outgoing]:
+        """The rows that were put and are not stored, in order."""
+        return [*(row.out for row in self._window.rows), *(row.out for row, _ in self._waiting)]
+
     async def start(self, after: int | None) -> None:
         """Begins. `after`: the last stream sequence whose row is known to be stored (0: none yet); put the
         rows behind it next, in order: those that are stored already are recognised. None: nothing is known,
@@ -166,6 +170,7 @@ class StreamWriter:
         window.hold()
         self._wake.set()
         try:
+            await asyncio.sleep(0)  # whoever takes back in a loop lets others put meanwhile
             while True:
                 taken += self._withdraw(takes)
                 if self._closed is not None or not window.unsettled(takes):
