@@ -233,7 +233,7 @@ class Following:
                 )
 
     async def _silence(self, step: RecipeStep, bake: Bake) -> None:
-        """Raises _Ends when nothing was heard for too long; of a child that does not beat, its node counts."""
+        """Raises _Ends when nothing was heard for too long; where a child does not beat, its node counts."""
         limit, house = self._house.unreachable_s, self._house
         intervals = [step.recipe.status_interval_ms, *(each.status_interval_ms for each in step.recipe.steps)]
         beats = all(0 < interval < limit * 500 for interval in intervals)

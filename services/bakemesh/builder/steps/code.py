@@ -25,7 +25,7 @@ _PYTHON = """\
 import sys
 del sys.argv[0]
 __file__ = sys.argv[0]
-sys.excepthook = lambda kind, error, trace: sys.__excepthook__(
+sys.excepthook = lambda kind, error, trace, shown=sys.__excepthook__: shown(
     kind, error.with_traceback(trace and trace.tb_next), trace and trace.tb_next)
 del sys
 exec(compile(open(__file__, "rb").read(), __file__, "exec", dont_inherit=True))
