@@ -7,7 +7,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from bakemesh.cli.call import Call
@@ -111,7 +114,7 @@ def _builder_text(facts: dict[str, Any]) -> str:
 
 
 class _Teller:
-    """Says what happens: a line for people, an event for machines."""
+    """Says what happens: a line for people, an event for machines. A node outlives whoever reads that."""
 
     def __init__(self, call: Call, ready: Any) -> None:
         self._screen = call.screen
@@ -119,17 +122,27 @@ class _Teller:
 
     def tell(self, what: Any, component: Any, text: str, facts: dict[str, object]) -> None:
         """One thing that happened to a component."""
-        if self._screen.machine:
-            self._screen.event(str(what), component=component.name, **facts)
-        else:
-            self._screen.say(f"{component.name:9} {what:11} {text}".rstrip())
+        with _unread():
+            if self._screen.machine:
+                self._screen.event(str(what), component=component.name, **facts)
+            else:
+                self._screen.say(f"{component.name:9} {what:11} {text}".rstrip())
         if what == "ready" and component.name == "bus" and not self._announced:
             self._announced = True
             self._announce()
 
     def all_ready(self) -> None:
         """Everything is ready for the first time."""
-        if self._screen.machine:
-            self._screen.event("up")
-        else:
-            self._screen.say("up        everything is ready; Ctrl-C stops it")
+        with _unread():
+            if self._screen.machine:
+                self._screen.event("up")
+            else:
+                self._screen.say("up        everything is ready; Ctrl-C stops it")
+
+
+@contextlib.contextmanager
+def _unread() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
