@@ -22,6 +22,9 @@ LIMITS = {
     "mesh": 32,
 }
 
+# No node may be called so: `any` is whichever node has room, `hub` the JetStream domain of the hub.
+RESERVED_NODE_IDS = frozenset({"any", "hub"})
+
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -51,3 +54,11 @@ def is_valid(what: str, value: object) -> bool:
     except NameRefused:
         return False
     return True
+
+
+def check_own_node_id(value: object) -> str:
+    """Returns `value` if a node may have it as its own id. Raises NameRefused."""
+    node_id = check("NodeID", value)
+    if node_id in RESERVED_NODE_IDS:
+        raise NameRefused("NodeID", node_id, "is reserved; choose another id for this node")
+    return node_id

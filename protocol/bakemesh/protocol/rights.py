@@ -135,6 +135,7 @@ def _check_name(role: Role, name: str, node_id: str | None) -> None:
     if role is Role.BUILDER:
         if node_id is None or name != builder_name(node_id):
             raise NameRefused("Builder", name, f"must be named {builder_name(node_id or '<NodeID>')}")
+        names.check_own_node_id(node_id)
         return
     if role is Role.LEAF:
         return

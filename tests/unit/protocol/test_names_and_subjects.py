@@ -116,3 +116,10 @@ def test_names_of_stores() -> None:
     assert storage.claim_key("b1") == "b1.claim"
     assert storage.bucket_subject(storage.ids_bucket("m"), "s") == "$KV.m-ids.s"
     assert subjects.pattern("m", "T.*", party="p") == f"m.{ANY}.p.{ANY}.T.*"
+
+
+@pytest.mark.parametrize("value", ["any", "hub", "", "a.b", None])
+def test_ids_that_no_node_may_have(value: object) -> None:
+    with pytest.raises(NameRefused):
+        names.check_own_node_id(value)
+    assert names.check_own_node_id("b1") == "b1"
