@@ -1,0 +1,203 @@
+"""The bus away, the stores full, the disk full, the leaf cut off: what is said waits, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bakemesh.bus.purge import purge_subject
+from bakemesh.bus.sealing import Sealed
+from bakemesh.protocol import storage
+from bakemesh.protocol.builder.messages import BakeCancelled, BakeSuccess
+from bakemesh.protocol.subjects import build
+from bakemesh.supervisor import Bake, Supervisor
+from support.builder import builder
+from support.nats import connect, hub_and_leaf, server
+from support.waiting import eventually
+
+LINE = b"z" * 99 + b"\n"
+
+
+def writer(folder: Path, lines: int, *, pause: float = 0.0, name: str = "writer.py") -> str:
+    """A step that writes numbered lines of 107 bytes, in bursts of 100 with a pause after each."""
+    path = folder / name
+    path.write_text(
+        "import sys, time\n"
+        f"for i in range({lines}):\n"
+        "    sys.stdout.write(f'{i:07d} ' + 'z' * 98 + '\\n')\n"
+        f"    if i % 100 == 99:\n        sys.stdout.flush(); time.sleep({pause})\n"
+    )
+    return f"<arg>{sys.executable}</arg><arg>{path}</arg>"
+
+
+def expected(lines: int) -> bytes:
+    return b"".join(b"%07d " % i + b"z" * 98 + b"\n" for i in range(lines))
+
+
+async def output_of(bake: Bake) -> bytes:
+    return b"".join([chunk.data async for chunk in bake.data()])
+
+
+@contextmanager
+def small_disk(path: Path, size: str) -> Iterator[Path]:
+    """A file system of its own, of `size`, at `path`."""
+    path.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+async def test_a_server_killed_in_the_middle_of_a_chatty_step_loses_nothing(tmp_path: Path) -> None:
+    lines = 40_000
+    xml = (
+        '<recipe name="chat" status-interval-ms="200" data-interval-ms="50" max-data-bytes="16384">'
+        f"<cli>{writer(tmp_path, lines, pause=0.01)}</cli></recipe>"
+    )
+    async with (
+        server(tmp_path) as nats,
+        builder(tmp_path, nats.url),
+        Supervisor.connect(nats=nats.url, name="boss") as boss,
+    ):
+        bake = await boss.bake(xml, node="alpha")
+        reading = asyncio.create_task(output_of(bake))
+        async for chunk in bake.data():
+            if chunk.seq == 5:
+                break
+        for _ in range(2):
+            await nats.kill()
+            await asyncio.sleep(0)
+            await nats.start()
+            await eventually(lambda: boss.bus.connected, within=10)
+        assert await asyncio.wait_for(reading, 60) == expected(lines)
+        assert isinstance(await bake.outcome(), BakeSuccess)
+        statuses = [status async for status in bake.status()]
+        assert [s.serial for s in statuses] == list(range(1, len(statuses) + 1))
+
+
+async def test_a_bake_goes_on_while_the_bus_is_away(tmp_path: Path) -> None:
+    """The step ends during the outage; all that it wrote, and its end, are told afterwards."""
+    done = tmp_path / "done"
+    lines = 2_000
+    path = writer(tmp_path, lines, pause=0.02)
+    xml = f'<recipe name="away"><cli>{path}</cli><cli command="touch {done}"/></recipe>'
+    async with (
+        server(tmp_path) as nats,
+        builder(tmp_path, nats.url),
+        Supervisor.connect(nats=nats.url, name="boss") as boss,
+    ):
+        bake = await boss.bake(xml, node="alpha")
+        async for _ in bake.status():
+            break
+        await nats.kill()
+        await eventually(done.exists, what="the step during the outage")
+        await nats.start()
+        assert isinstance(await asyncio.wait_for(bake.outcome(), 30), BakeSuccess)
+        assert await output_of(bake) == expected(lines)
+
+
+async def test_a_full_store_holds_the_step_back_and_room_lets_it_go_on(tmp_path: Path) -> None:
+    lines = 100_000  # 10.7 MB where 16 MiB less 12 of ballast are free
+    xml = f'<recipe name="flood" status-interval-ms="300"><cli>{writer(tmp_path, lines)}</cli></recipe>'
+    async with (
+        server(tmp_path) as nats,
+        builder(tmp_path, nats.url, "--store-max-bytes", "16MiB", "--outbox-max-bytes", "4MiB"),
+        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        connect(nats.url) as bus,
+    ):
+        ballast = build(bus.mesh, "alpha", "somebody", "somebody-else-1", "Psyclone.Builder.Bake.Data")
+        for number in range(12):
+            await bus.publish_stored(ballast, Sealed(bytes(2**20), f"ballast-{number}"))
+        bake = await boss.bake(xml, node="alpha")
+        reading = asyncio.create_task(output_of(bake))
+        async for status in bake.status():
+            if "output store full" in status.summary:
+                break
+        assert bake.terminal is None
+        await purge_subject(bus, storage.data_stream(bus.mesh, "alpha"), ballast)
+        assert isinstance(await asyncio.wait_for(bake.outcome(), 60), BakeSuccess)
+        assert await asyncio.wait_for(reading, 30) == expected(lines)
+
+
+async def test_a_bake_that_filled_the_store_can_be_cancelled(tmp_path: Path) -> None:
+    xml = f'<recipe name="flood" status-interval-ms="300"><cli>{writer(tmp_path, 10**7)}</cli></recipe>'
+    async with (
+        server(tmp_path) as nats,
+        builder(tmp_path, nats.url, "--store-max-bytes", "16MiB", "--outbox-max-bytes", "4MiB"),
+        Supervisor.connect(nats=nats.url, name="boss") as boss,
+    ):
+        bake = await boss.bake(xml, node="alpha")
+        async for status in bake.status():
+            if "output store full" in status.summary:
+                break
+        assert (await bake.cancel()).accepted
+        outcome = await asyncio.wait_for(bake.outcome(), 20)
+        assert isinstance(outcome, BakeCancelled)
+        chunks = [chunk.seq async for chunk in bake.data()]
+        assert chunks == list(range(1, (outcome.lastseq or 0) + 1))
+        assert chunks
+        # The store has room for the next one: the oldest ended bakes are purged when it is 80 % full.
+        after = await boss.bake('<recipe name="after"><cli command="echo room"/></recipe>', node="alpha")
+        assert isinstance(await asyncio.wait_for(after.outcome(), 20), BakeSuccess)
+        assert await output_of(after) == b"room\n"
+
+
+async def test_a_full_disk_under_the_journal_is_waited_out(tmp_path: Path) -> None:
+    lines = 20_000
+    xml = f'<recipe name="disk"><cli>{writer(tmp_path, lines, pause=0.005)}</cli></recipe>'
+    with small_disk(tmp_path / "state-alpha", "24m") as disk:
+        async with (
+            server(tmp_path) as nats,
+            builder(tmp_path, nats.url) as node,
+            Supervisor.connect(nats=nats.url, name="boss") as boss,
+        ):
+            bake = await boss.bake(xml, node="alpha")
+            async for _ in bake.status():
+                break
+            ballast = disk / "ballast"
+            with ballast.open("wb") as filling:
+                try:
+                    while True:
+                        filling.write(b"\0" * 65536)
+                        filling.flush()
+                except OSError:
+                    pass
+            await eventually(lambda: "no room on the disk" in node.log.read_text(), what="the full disk")
+            assert bake.terminal is None
+            ballast.unlink()
+            assert isinstance(await asyncio.wait_for(bake.outcome(), 60), BakeSuccess)
+            assert await output_of(bake) == expected(lines)
+
+
+async def test_a_leaf_cut_off_in_mid_bake_delivers_every_byte_after_healing(tmp_path: Path) -> None:
+    lines = 10_000
+    xml = (
+        '<recipe name="leafy" status-interval-ms="200" data-interval-ms="50">'
+        f"<cli>{writer(tmp_path, lines, pause=0.02)}</cli></recipe>"
+    )
+    async with (
+        hub_and_leaf(tmp_path) as pair,
+        builder(tmp_path, pair.leaf.url, node_id="edge") as node,
+        Supervisor.connect(nats=pair.hub.url, name="boss") as boss,
+        Supervisor.connect(nats=pair.leaf.url, name="local", state=tmp_path / "local") as local,
+    ):
+        await eventually(boss.nodes, what="the node on the hub")
+        early = await local.bake('<recipe name="early"><cli command="true"/></recipe>', node="edge")
+        assert isinstance(await asyncio.wait_for(early.outcome(), 20), BakeSuccess)
+        bake = await boss.bake(xml, node=node.node_id)
+        reading = asyncio.create_task(output_of(bake))
+        async for _ in bake.data():
+            break
+        await pair.cut()
+        inside = await local.bake(
+            '<recipe name="inside"><cli command="echo inside"/></recipe>', node=node.node_id
+        )
+        assert isinstance(await asyncio.wait_for(inside.outcome(), 20), BakeSuccess)
+        await pair.heal()
+        assert isinstance(await asyncio.wait_for(bake.outcome(), 60), BakeSuccess)
+        assert await asyncio.wait_for(reading, 60) == expected(lines)
