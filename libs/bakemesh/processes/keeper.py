@@ -150,13 +150,13 @@ class Keeper:
         try:
             await minded.started()
         except asyncio.CancelledError:
-            if link.withdraw(minded):
+            if self._links.get(ident, link).withdraw(minded):
                 minded.withdraw(KeeperLost("not started"))
             else:
                 minded.discard()
             raise
         finally:
-            link.answered(minded)
+            self._links.get(ident, link).answered(minded)
         return minded
 
     async def close(self) -> None:
@@ -170,6 +170,10 @@ class Keeper:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
+        if self._link is not None:
+            for request in self._link.take_unsent():
+                request.theirs.close()
+                request.minded.withdraw(KeeperLost("the keeper was closed before the start"))
         for minded in list(self._minded.values()):
             minded.discard()
         await self._all_over(CLOSE_S)
@@ -285,12 +289,11 @@ class Keeper:
         """Waits for the keeper's death, cleans up after it, starts the next."""
         while True:
             assert self._link is not None
-            await self._link.ended.wait()
+            dead = self._link
+            await dead.ended.wait()
             self._up.clear()
-            log.error(
-                "the keeper died; its steps end and a new one is started", extra={"pid": self._link.pid}
-            )
-            self._after(self._link, await self._orphans.sweep())
+            log.error("the keeper died; its steps end and a new one is started", extra={"pid": dead.pid})
+            self._after(dead, await self._orphans.sweep())
             pause = 0.05
             while True:
                 try:
@@ -301,4 +304,7 @@ class Keeper:
                     await asyncio.sleep(pause)
                     pause = min(LONGEST_PAUSE_S, pause * 2)
             self.restarts += 1
+            for request in dead.take_unsent():
+                self._links[request.minded.ident] = self._link
+                self._link.submit(request)
             self._up.set()

@@ -128,16 +128,19 @@ class Link:
         self._unanswered.discard(minded.ident)
         self._pump()
 
+    def take_unsent(self) -> list[Request]:
+        """The starts that never reached the keeper: another one may have them."""
+        unsent = list(self._waiting)
+        self._waiting.clear()
+        return unsent
+
     def shut(self) -> None:
-        """Ends the connection: the keeper kills what is left and ends."""
+        """Ends the connection: the keeper kills what is left and ends. What waits here goes on waiting."""
         if self._socket is not None:
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
             self._socket.close()
             self._socket = None
-        while self._waiting:
-            # Its minder's end goes with it, so that the start reads the end of its connection.
-            self._waiting.popleft().theirs.close()
         if not self._ready.done():
             self._ready.set_exception(KeeperFailed("the keeper ended at its start"))
 
@@ -189,10 +192,11 @@ class Link:
             except OSError as wrong:
                 if wrong.errno == errno.ETOOMANYREFS and self._unanswered:
                     return  # too many descriptors in flight: the next answer frees some
+                if wrong.errno in (errno.EPIPE, errno.ECONNRESET):
+                    return  # the keeper is dying: nothing of it was sent, and the next one has it
                 self._waiting.popleft()
                 request.theirs.close()
-                if wrong.errno not in (errno.EPIPE, errno.ECONNRESET):  # else its end tells the start
-                    request.minded.withdraw(_not_sent(wrong))
+                request.minded.withdraw(_not_sent(wrong))
                 continue
             self._waiting.popleft()
             request.theirs.close()

@@ -184,6 +184,11 @@ def wake_on_child() -> int:
 
 def main(arguments: list[str]) -> None:
     """The keeper's life."""
+    for number in range(3):  # a descriptor of a step must not land where its stdio goes
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open("/dev/null", os.O_RDWR)
     connection = socket(fileno=int(arguments[0]))
     os.set_inheritable(connection.fileno(), False)
     kernel.name(NAME)
