@@ -90,6 +90,11 @@ class Inbox:
         self._off: Callable[[], None] = lambda: None
         self._failed: str | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many items have come and were not taken."""
+        return self._items.qsize()
+
     async def start(self) -> None:
         """Begins. Raises AccessDenied, NotConnected, BusClosed; a store that is not there yet is waited
         for.
@@ -286,7 +291,10 @@ class _Source:
                 continue
             self._let_go(item)
             return True
+        # Not known: looking at the consumer again tells, and brings it again at once if it is still out.
         self._let_go(item)
+        self._made = False
+        self._news.set()
         return False
 
     async def answer(self, item: Item, body: bytes) -> None:

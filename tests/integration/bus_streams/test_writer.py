@@ -1,4 +1,6 @@
-"""The writer on a real server: order without a hole or a repeat, whatever happens to server, store and stream."""
+"""The writer on a real server: order without a hole or a repeat, whatever happens to server, store and
+stream.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +133,9 @@ async def test_rows_can_be_taken_back_from_a_full_store(tmp_path: Path) -> None:
             await bus.api.purge_stream(STREAM, before=6)
             sequences = [None if one.cancelled() else await one for one in futures]
             found += [one for one in await stored(bus) if one[0] > found[-1][0]]
-            assert [f"id-{at}" for at, one in enumerate(sequences) if one is not None] == [n for _, n in found]
+            assert [f"id-{at}" for at, one in enumerate(sequences) if one is not None] == [
+                n for _, n in found
+            ]
             assert sequences[90:] == [one for one, _ in found][-10:]
             assert None in sequences
 
@@ -163,7 +167,9 @@ async def test_foreign_messages_are_passed_over_and_told(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("journaled", [0, 1, 17, 150, 299, 300])
 async def test_a_restart_at_any_point_recognises_its_rows(tmp_path: Path, journaled: int) -> None:
-    """300 rows stored, of which the journal has heard of `journaled`; a message of somebody else in between."""
+    """300 rows stored, of which the journal has heard of `journaled`; a message of somebody else in
+    between.
+    """
     rows = [row(number) for number in range(320)]
     async with server(tmp_path) as nats, connect(nats.url) as bus:
         await make_stream(bus)
