@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CONNECT_S = 3.0
+NEAR_S, LEAF_S = 0.5, 5.0
 
 
 def open_supervisor(settings: Settings, name: str | None = None) -> Supervisor:
@@ -45,7 +46,7 @@ async def attached(
     """
     owner, node = call.args.owner, call.args.target
     async with open_supervisor(call.settings, name or owner) as supervisor:
-        bake = await supervisor.attach(recipe_id, supervisor=owner, node=node)
+        bake = await _attach(supervisor, recipe_id, owner, node)
         if name is not None or bake.identity.supervisor == supervisor.name:
             yield supervisor, bake
             return
@@ -53,6 +54,22 @@ async def attached(
 
         async with Supervisor(supervisor.bus, bake.identity.supervisor) as owning:
             yield owning, await owning.attach(recipe_id, bake.identity.supervisor, bake.node_id)
+
+
+async def _attach(supervisor: Supervisor, recipe_id: str, owner: str | None, node: str | None) -> Bake:
+    """Between the inbox and its first Status a bake is nowhere for a moment; a hub hears of a leaf's later."""
+    from bakemesh.supervisor import BakeUnknown
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        try:
+            return await supervisor.attach(recipe_id, supervisor=owner, node=node)
+        except BakeUnknown:
+            leaf = any(known.status.leaf for known in await supervisor.nodes())
+            if loop.time() - began > (LEAF_S if leaf else NEAR_S):
+                raise
+            await asyncio.sleep(0.1)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
