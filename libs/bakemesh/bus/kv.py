@@ -12,7 +12,14 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bakemesh.bus.errors import NoStore, NotFound, StoreTimeout, StoreUnavailable, WrongSequence
+from bakemesh.bus.errors import (
+    NoStore,
+    NotFound,
+    RequestTimeout,
+    StoreTimeout,
+    StoreUnavailable,
+    WrongSequence,
+)
 from bakemesh.bus.jsapi import HUB_DOMAIN, Stored
 from bakemesh.bus.storing import parse_ack
 from bakemesh.protocol import storage
@@ -154,7 +161,6 @@ class Bucket:
         headers: dict[str, str] | None = None,
     ) -> int:
         subject = self._prefix + key
-        link = self._bus.link
         if self._bus.on_leaf and not self._seen:
             # Through the link a bucket that does not exist is silence, where a server of its own says so.
             await self._bus.hub_api.stream_info(self._stream)
@@ -166,19 +172,12 @@ class Bucket:
             carried[TTL] = f"{max(1, -int(-ttl_s // 1))}s"
         if expected is not None:
             carried[EXPECTED_LAST] = str(expected)
-        waiting = link.expect(target)
         try:
-            async with asyncio.timeout(self._timeout):
-                if not link.connected:
-                    await link.wait_connected(self._timeout)
-                await link.send(target, value, waiting.reply, carried or None)
-                answer = await waiting.future
-        except TimeoutError:
+            answer = await self._bus.link.exchange(target, value, self._timeout, carried or None)
+        except RequestTimeout:
             raise StoreTimeout(
-                subject, f"not acknowledged within {self._timeout:g} s; it may be written"
+                subject, f"not acknowledged in {self._timeout:g} s; it may be written"
             ) from None
-        finally:
-            link.forget(waiting)
         try:
             return parse_ack(subject, answer).seq
         except NoStore:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 import logging
 import random
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import nats.errors
 from nats.aio.client import Client, Server
@@ -36,15 +37,19 @@ from bakemesh.bus.errors import (
     RequestTimeout,
 )
 from bakemesh.bus.events import Closed, Denied, Disconnected, Event, Reconnected, SlowConsumer
+from bakemesh.bus.handover import hand_over
 from bakemesh.bus.settings import BusSettings
 
 log = logging.getLogger(__name__)
+
+OnMsg = Callable[[Msg], Awaitable[None] | None]
 
 PING_INTERVAL_S = 2  # with two unanswered pings a dead link is dropped after about 5 s
 PINGS_UNANSWERED = 2
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 2.0
 REVIVE_S = 1.0
+_MOMENT_S = 0.01
 _PONG_LOOK_S = 0.25
 ATTEMPT_S = 2  # the client library takes whole seconds
 _DENIED = re.compile(r'permissions violation for (publish|subscription)[^"]*"([^"]+)"', re.IGNORECASE)
@@ -248,14 +253,14 @@ class Link:
         will be.
         """
         self._check_open()
-        if self.connected:
-            return
         try:
             async with asyncio.timeout(timeout):
-                await self._up.wait()
+                while not self.connected:
+                    # The client knows of a loss a moment before it says so.
+                    await (asyncio.sleep(_MOMENT_S) if self._up.is_set() else self._up.wait())
+                    self._check_open()
         except TimeoutError:
             raise NotConnected(f"no link to {', '.join(self.settings.servers)} for {timeout:g} s") from None
-        self._check_open()
 
     def _check_open(self) -> None:
         if self._gone is not None:
@@ -295,38 +300,53 @@ class Link:
         if not expected.future.done():
             expected.future.cancel()
 
-    async def ask(
+    async def exchange(
         self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
     ) -> Msg:
-        """One request, one answer. A link that is down is waited for within `timeout` (seconds).
+        """One message out, the first answer back, whatever it is. A link that is down is waited for.
 
-        Raises NoResponder, RequestTimeout, NotConnected, AccessDenied, MessageTooLarge, BusClosed.
+        Raises RequestTimeout after `timeout` seconds, or NotConnected where it was not sent by then;
+        AccessDenied, MessageTooLarge, BusClosed.
         """
         expected = self.expect(subject)
+        sent = False
         try:
             async with asyncio.timeout(timeout):
                 if not self.connected:
                     await self.wait_connected(timeout)
                 await self.send(subject, payload, expected.reply, headers)
-                answer = await expected.future
+                sent = True
+                return await expected.future
         except TimeoutError:
-            raise RequestTimeout(subject, timeout) from None
+            if sent:
+                raise RequestTimeout(subject, timeout) from None
+            raise NotConnected(f"{subject}: not sent, no link for {timeout:g} s") from None
         finally:
             self.forget(expected)
+
+    async def ask(
+        self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
+    ) -> Msg:
+        """As `exchange`, for requests. Raises NoResponder too."""
+        answer = await self.exchange(subject, payload, timeout, headers)
         if is_no_responders(answer):
             raise NoResponder(subject)
         return answer
 
-    async def listen(
-        self, pattern: str, callback: Callable[[Msg], Awaitable[None]], queue: str = ""
-    ) -> Subscription:
-        """Subscribes; when it returns, the server has the subscription. Raises AccessDenied, NotConnected,
-        BusClosed.
+    async def listen(self, pattern: str, callback: OnMsg, queue: str = "") -> Subscription:
+        """Subscribes; when it returns, the server has the subscription.
+
+        A coroutine function is awaited for one message after the other, fed by a queue. A plain function is
+        called as each message is read, without a queue and a task in between; it must be short. Raises
+        AccessDenied, NotConnected, BusClosed.
         """
         await self.wait_connected(self.settings.request_timeout_s)
         self._denied_subscriptions.discard(pattern.lower())
         try:
-            made = await self._client.subscribe(pattern, queue=queue, cb=callback)
+            if inspect.iscoroutinefunction(callback):
+                made = await self._client.subscribe(pattern, queue=queue, cb=callback)
+            else:
+                made = await hand_over(self._client, pattern, cast(Callable[[Msg], None], callback), queue)
             await self.barrier()
         except nats.errors.ConnectionClosedError:
             raise BusClosed(f"{pattern}: not subscribed, the connection is closed") from None
@@ -379,7 +399,7 @@ class Link:
 
     # -- what the library calls
 
-    async def _on_answer(self, msg: Msg) -> None:
+    def _on_answer(self, msg: Msg) -> None:
         expected = self._waiting.pop(msg.subject[len(self._inbox) + 1 :], None)
         if expected is not None and not expected.future.done():
             expected.future.set_result(msg)

@@ -8,13 +8,12 @@ the caller's.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
-from bakemesh.bus.errors import NoStore, StoreTimeout
+from bakemesh.bus.errors import NoStore, RequestTimeout, StoreTimeout
 from bakemesh.bus.jsapi import parse_answer
 from bakemesh.bus.link import Link, is_no_responders
 from bakemesh.bus.sealing import Sealed
@@ -52,19 +51,10 @@ async def publish_stored(
     carried = {MSG_ID: sealed.msg_id, **(headers or {})}
     if reply is not None:
         carried[REPLY] = reply
-    expected = link.expect(subject)
     try:
-        async with asyncio.timeout(timeout):
-            if not link.connected:
-                await link.wait_connected(timeout)
-            await link.send(subject, sealed.payload, expected.reply, carried)
-            answer = await expected.future
-    except TimeoutError:
-        raise StoreTimeout(
-            subject, f"not acknowledged within {timeout:g} s; it may be stored all the same"
-        ) from None
-    finally:
-        link.forget(expected)
+        answer = await link.exchange(subject, sealed.payload, timeout, carried)
+    except RequestTimeout:
+        raise StoreTimeout(subject, f"not acknowledged within {timeout:g} s; it may be stored") from None
     return parse_ack(subject, answer)
 
 

@@ -18,7 +18,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as Raw
@@ -39,6 +39,13 @@ ERROR_CODE = "Nats-Service-Error-Code"
 ERROR_TEXT = "Nats-Service-Error"
 MALFORMED = "malformed_message"
 _SENDERS_REMEMBERED = 1024
+
+
+def is_coroutine(handler: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - an object may be called like a coroutine function
+    )
 
 
 class Refusals:
@@ -76,7 +83,8 @@ class Subscription:
 
     async def start(self, queue: str = "") -> None:
         """Subscribes; the server has it when this returns."""
-        self._raw = await self._link.listen(self.pattern, self._take, queue)
+        take = self._take_await if is_coroutine(self._handler) else self._take
+        self._raw = await self._link.listen(self.pattern, take, queue)
 
     async def stop(self) -> None:
         """Ends it; messages that have arrived are still handled. Idempotent."""
@@ -84,20 +92,37 @@ class Subscription:
         if raw is not None:
             await self._link.unlisten(raw, drain=True)
 
-    async def _take(self, msg: Msg) -> None:
+    def _take(self, msg: Msg) -> None:
         outcome = admit(msg.subject, msg.reply or None, msg.headers, msg.data)
         if isinstance(outcome, Refusal):
-            self._refusals.note(outcome)
-            if self._refused is not None:
-                self._refused(outcome)
+            self._refuse(outcome)
             return
         try:
             result = self._handler(outcome)
-            if result is not None:
-                await result
-        except Exception:
-            self.errors += 1
-            log.exception("handler of %s failed on %s", self.pattern, msg.subject)
+        except Exception:  # noqa: BLE001 - whatever a handler does, the subscription lives
+            self._failed(msg)
+            return
+        if result is not None and inspect.isawaitable(result):
+            raise TypeError(f"the handler of {self.pattern} gave {result!r}; make it a coroutine function")
+
+    async def _take_await(self, msg: Msg) -> None:
+        outcome = admit(msg.subject, msg.reply or None, msg.headers, msg.data)
+        if isinstance(outcome, Refusal):
+            self._refuse(outcome)
+            return
+        try:
+            await cast(Awaitable[None], self._handler(outcome))
+        except Exception:  # noqa: BLE001 - whatever a handler does, the subscription lives
+            self._failed(msg)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._refusals.note(refusal)
+        if self._refused is not None:
+            self._refused(refusal)
+
+    def _failed(self, msg: Msg) -> None:
+        self.errors += 1
+        log.exception("handler of %s failed on %s", self.pattern, msg.subject)
 
 
 class Serving:
