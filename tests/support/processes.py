@@ -1,0 +1,201 @@
+"""Process trees for tests: markers, the scan that says who lives, pipes, and a stand-in for the Builder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from support.waiting import eventually
+
+from bakemesh.processes import Keeper, Minded, ProcessSpec
+
+HERE = Path(__file__).parent
+PATH = {"PATH": "/usr/bin:/bin"}
+
+
+def new_marker() -> str:
+    """A word that is on no other command line."""
+    return "mark" + uuid.uuid4().hex
+
+
+def alive(marker: str) -> list[int]:
+    """Processes with `marker` in their command line. Zombies have none: they are dead."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if marker.encode() in Path(f"/proc/{entry}/cmdline").read_bytes():
+                    found.append(int(entry))
+    return found
+
+
+def gone(pid: int) -> bool:
+    """Whether a process is dead; a zombie is."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX"
+    except OSError:
+        return True
+
+
+def children(pid: int) -> list[int]:
+    """The children of `pid`, zombies too."""
+    found = []
+    with contextlib.suppress(OSError):
+        for file in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += [int(child) for child in file.read_text().split()]
+    return found
+
+
+def zombies(pid: int) -> list[int]:
+    """Ended children of `pid` that nobody took."""
+    return [child for child in children(pid) if gone(child)]
+
+
+def fd_count(pid: int | str = "self") -> int:
+    """How many descriptors a process has."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def zoo(kinds: str, n: int, marker: str, life_s: float = 25) -> list[str]:
+    """The command that grows nasty trees."""
+    return [sys.executable, "-I", "-S", str(HERE / "zoo.py"), kinds, str(n), marker, str(life_s)]
+
+
+async def read_until(fd: int, end: bytes | None = None, *, within: float = 20) -> bytes:
+    """Reads a pipe up to `end`, None: to its end. Fails when that takes too long."""
+    os.set_blocking(fd, False)
+    data = b""
+
+    def more() -> bool:
+        nonlocal data
+        while True:
+            try:
+                part = os.read(fd, 65536)
+            except BlockingIOError:
+                return False
+            data += part
+            if not part or (end is not None and end in data):
+                return True
+
+    await eventually(more, within=within, what=f"output {end!r} (so far {data[-200:]!r})")
+    return data
+
+
+@contextlib.contextmanager
+def pipe() -> Any:
+    """A pipe's two ends, closed after; the writing one may be closed before."""
+    reading, writing = os.pipe()
+    try:
+        yield reading, writing
+    finally:
+        os.close(reading)
+        with contextlib.suppress(OSError):
+            os.close(writing)
+
+
+async def grow(keeper: Keeper, kinds: str, n: int, marker: str) -> Minded:
+    """Starts a zoo under the keeper and waits until it stands."""
+    with pipe() as (reading, writing):
+        minded = await keeper.spawn(ProcessSpec(zoo(kinds, n, marker), PATH), stdout=writing)
+        os.close(writing)
+        assert b"up" in await read_until(reading, b"up")
+    return minded
+
+
+async def output(
+    keeper: Keeper,
+    argv: Sequence[str],
+    env: Mapping[str, str] = PATH,
+    cwd: str | Path | None = None,
+    *,
+    stderr: bool = False,
+) -> bytes:
+    """What a program that ends well writes."""
+    with pipe() as (reading, writing):
+        minded = await keeper.spawn(
+            ProcessSpec(argv, env, cwd), stdout=writing, stderr=writing if stderr else None
+        )
+        os.close(writing)
+        data = await read_until(reading)
+        end = await minded.exited()
+        assert end.code == 0, (end, data)
+        await minded.sweep()
+    return data
+
+
+class Owner:
+    """A stand-in for the Builder: a process with a keeper and steps, made to be killed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.facts: dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        """The process to kill."""
+        return self.process.pid
+
+    @property
+    def keeper(self) -> int:
+        """Its keeper's pid."""
+        return int(self.facts["keeper"])
+
+    @property
+    def minders(self) -> list[int]:
+        """Its minders' pids."""
+        return [int(pid) for pid in self.facts["minders"]]
+
+    async def tell(self) -> dict[str, Any]:
+        """The next line it writes."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            line = await self.process.stdout.readline()
+        assert line, "the stand-in ended early"
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+
+@contextlib.asynccontextmanager
+async def owner(marker: str, **settings: Any) -> AsyncIterator[Owner]:
+    """Runs the stand-in (`keeper_owner.py`) and waits until its steps stand; whatever is left after is killed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(HERE / "keeper_owner.py"),
+        env={**os.environ, "OWNER": json.dumps({"marker": marker, **settings})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    standin = Owner(process)
+    try:
+        standin.facts = await standin.tell()
+        yield standin
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        leftovers = alive(marker)
+        if standin.facts:
+            leftovers += [pid for pid in [standin.keeper, *standin.minders] if _is_keepers(pid)]
+        for pid in leftovers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _is_keepers(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().startswith("bakemesh-")
+    return False
+
+
+async def nothing_lives(marker: str, *, within: float = 10) -> None:
+    """Waits until no process carries the marker."""
+    await eventually(lambda: not alive(marker), within=within, what="the death of every process of the tree")
