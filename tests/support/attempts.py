@@ -1,4 +1,4 @@
-"""One attempt of a step, run without a session: the real keeper and real processes, a sink that the test reads.
+"""One attempt of a step, run without a session: real keeper and processes, a sink that the test reads.
 
     attempt = Attempt(keeper, tmp_path, cli("/bin/echo", "hi"))
     result = await attempt.run()
@@ -15,8 +15,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from support.canary import canary, traces
-
 from bakemesh.builder.output import Chunk, PassedChunk, StepOutput
 from bakemesh.builder.steps import runner_for
 from bakemesh.builder.steps.base import Children, StepContext, StepResult, Stop, StopReason
@@ -24,6 +22,7 @@ from bakemesh.processes import Keeper
 from bakemesh.protocol.builder.spec.model import CliStep, CodeStep, Step
 from bakemesh.protocol.builder.spec.references import Values, expand
 from bakemesh.protocol.identity import Identity
+from support.canary import canary, traces
 
 IDENTITY = Identity("boss", "test", "boss-test-1", "alpha", "a1")
 

@@ -10,11 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.attempts import IDENTITY, Attempt
-from support.builder import builder
-from support.nats import connect, server
-from support.waiting import eventually
-
 from bakemesh.builder.children import ChildRecipes
 from bakemesh.builder.children.book import ChildBook
 from bakemesh.builder.clock import Clock
@@ -28,6 +23,10 @@ from bakemesh.protocol.builder.spec import load_recipe
 from bakemesh.protocol.builder.spec.model import RecipeStep
 from bakemesh.protocol.identity import Identity
 from bakemesh.supervisor import Bake, BakeUnknown, Supervisor
+from support.attempts import IDENTITY, Attempt
+from support.builder import builder
+from support.nats import connect, server
+from support.waiting import eventually
 
 
 @dataclass
@@ -291,7 +290,8 @@ async def test_two_builders_bake_one_recipe(tmp_path):
     xml = (
         '<recipe name="outer" data-interval-ms="0"><cli name="a" command="echo here"/>'
         '<recipe name="part" node="beta"><cli name="b" command="echo ${node}"/>'
-        '<recipe name="back" node="alpha"><cli name="c" command="echo ${node} ${recipeid}"/></recipe></recipe>'
+        '<recipe name="back" node="alpha"><cli name="c" command="echo ${node} ${recipeid}"/></recipe>'
+        "</recipe>"
         '<cli name="d" command="echo end"/></recipe>'
     )
     async with (

@@ -6,12 +6,12 @@ import asyncio
 import os
 
 import pytest
-from support.attempts import Attempt
-from support.waiting import eventually
 
 from bakemesh.builder.steps.base import StopReason
 from bakemesh.protocol.builder.codes import Code, StepOutcome
 from bakemesh.protocol.builder.spec.model import RequestDataStep
+from support.attempts import Attempt
+from support.waiting import eventually
 
 
 def asks(folder, **more) -> Attempt:

@@ -35,7 +35,8 @@ class PipeReader:
 
     async def run(self) -> None:
         """Reads until the end of the pipe, or until `drain` is satisfied. Raises what `write` raises."""
-        turns = 0
+        turns, small_at = 0, float("-inf")
+        clock = asyncio.get_running_loop().time
         try:
             while self._rest is None or self._rest > 0:
                 try:
@@ -52,10 +53,12 @@ class PipeReader:
                     self._rest -= len(data)
                 await self._write(data)
                 if len(data) < SMALL:
-                    # A child that writes a little at a time gathers more meanwhile; one that writes much is
-                    # never held up, for then the pipe is half full again at once.
-                    await asyncio.sleep(PAUSE_S)
-                    turns = 0
+                    # Small reads in a row: the child gathers more in a pause. One that writes much is never
+                    # held up, for then the pipe is half full again at once; a single line costs no pause.
+                    if clock() - small_at < 2 * PAUSE_S and self._rest is None:
+                        await asyncio.sleep(PAUSE_S)
+                        turns = 0
+                    small_at = clock()
                 elif (turns := turns + 1) == _TURNS:
                     await asyncio.sleep(0)
                     turns = 0

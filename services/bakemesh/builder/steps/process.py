@@ -16,7 +16,6 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -144,8 +143,8 @@ class ProcessRun:
         try:
             await self._first(exited, asked)
             if exited.done():
-                return await self._ended(minded, exited.result(), began)
-            return await self._kill(minded, exited, asked.result(), began)
+                return await self._ended(minded, exited.result(), asked, began)
+            return await self._kill(minded, exited, asked, began)
         finally:
             for task in (exited, asked):
                 task.cancel()
@@ -160,28 +159,39 @@ class ProcessRun:
                 task.result()
             reading -= done
 
-    async def _ended(self, minded: Minded, found: Exit, began: float) -> StepResult:
+    async def _ended(
+        self, minded: Minded, found: Exit, asked: asyncio.Task[StopReason], began: float
+    ) -> StepResult:
         seconds = self._context.clock() - began
         if self._reading:
             await asyncio.wait(self._reading, timeout=PIPES_S)
         swept = await minded.sweep()
-        await self._rest_of_output()
+        await self._settle(asked)
         return endings.ended(found, swept, seconds, self._step.success_codes, notes=self._notes())
 
     async def _kill(
-        self, minded: Minded, exited: asyncio.Task[Exit], reason: StopReason, began: float
+        self, minded: Minded, exited: asyncio.Task[Exit], asked: asyncio.Task[StopReason], began: float
     ) -> StepResult:
         swept = await minded.kill(self._context.kill_grace_s)
         await asyncio.wait({exited}, timeout=SETTLE_S)  # one that cannot be killed has no exit
         seconds = self._context.clock() - began
-        if reason is StopReason.SHUTDOWN:
-            # The Builder goes: what has no room in its journal by now never gets one.
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._rest_of_output(), SETTLE_S)
-        else:
-            await self._rest_of_output()
+        await self._settle(asked)
         found = exited.result() if exited.done() else None
-        return endings.killed(reason, found, swept, seconds, notes=self._notes())
+        return endings.killed(asked.result(), found, swept, seconds, notes=self._notes())
+
+    async def _settle(self, asked: asyncio.Task[StopReason]) -> None:
+        """Waits for the rest of the output; when the Builder stops, not for room that may never come."""
+        rest = _task(self._rest_of_output(), f"rest of {self._step.name}")
+        try:
+            await asyncio.wait({rest, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if not rest.done() and asked.result() is StopReason.SHUTDOWN:
+                await asyncio.wait({rest}, timeout=SETTLE_S)
+                if not rest.done():
+                    return
+            await rest
+        finally:
+            rest.cancel()
+            await asyncio.gather(rest, return_exceptions=True)
 
     async def _rest_of_output(self) -> None:
         """Hands on what the pipes hold, and the last chunk of each stream."""

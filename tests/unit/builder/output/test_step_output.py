@@ -152,11 +152,15 @@ async def test_a_failing_sink_fails_the_writer_and_one_that_failed_aside_fails_t
     loop = asyncio.get_running_loop()
     out = StepOutput(Cutter(100, 0.001), loop.time, broken)
     await out.write("stdout", b"aa")
-    with pytest.raises(OSError, match="no room"):
+
+    async def write_until_it_fails() -> None:
         async with asyncio.timeout(10):
             while True:
                 await asyncio.sleep(0)
                 await out.write("stderr", b"")
+
+    with pytest.raises(OSError, match="no room"):
+        await write_until_it_fails()
     await out.aclose()
 
 
