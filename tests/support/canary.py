@@ -1,8 +1,8 @@
 """Canaries: random texts that steps print, and the proof that none of them ever shows in a Status.
 
-A Status could leak payload raw, encoded, or a piece at a time, so the tap keeps every Status and outcome body as it
-went over the bus and `assert_silent` looks for the canary whole, in base64 (at each alignment), in hex, and for every
-piece of it of eight characters.
+A Status could leak payload raw, encoded, or a piece at a time, so the tap keeps every Status and outcome body
+as it went over the bus and `assert_silent` looks for the canary whole, in base64 (at each alignment), in hex,
+and for every piece of it of eight characters.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from bakemesh.builder.clock import Clock
 from bakemesh.builder.controls import Controls
 from bakemesh.builder.hubward import Hubward, NodeTaken
 from bakemesh.builder.intake import Intake
+from bakemesh.builder.janitor import Janitor
 from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.records import get_meta, set_meta
 from bakemesh.builder.kitchen import House, Kitchen
@@ -207,6 +208,7 @@ class _Builder:
                     ("presence", presence.run()),
                     ("hub", hub.run()),
                     ("retention", retention.run()),
+                    ("janitor", Janitor(bus, self.clock).run()),
                     ("children", self.children.run()),
                 )
             ]

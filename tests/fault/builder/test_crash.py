@@ -1,5 +1,5 @@
-"""kill -9 of the Builder at any moment: nothing runs twice silently, no journaled byte is lost or repeated, no child
-is left behind, and the bake goes on or ends with a typed reason.
+"""kill -9 of the Builder at any moment: nothing runs twice silently, no journaled byte is lost or repeated,
+no child is left behind, and the bake goes on or ends with a typed reason.
 """
 
 from __future__ import annotations
@@ -7,15 +7,14 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from bakemesh.protocol.builder.messages import BakeFailed, BakeStatus, BakeSuccess
-from bakemesh.supervisor import Bake, Supervisor
-from support.builder import builder
-from support.nats import server
+from bakemesh.supervisor import Bake
+from support.mesh import mesh
 from support.waiting import eventually
 
 
@@ -45,20 +44,20 @@ async def all_statuses(bake: Bake) -> list[BakeStatus]:
 
 async def test_a_step_in_flight_is_never_run_twice_silently(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    body = f"import os, time, sys\nopen({str(runs)!r}, 'a').write('x')\nprint('begun', flush=True)\ntime.sleep(60)\n"
-    xml = f'<recipe name="once"><cli name="long">{script(tmp_path, "once.py", body)}</cli><cli command="true"/></recipe>'
+    body = f"import time\nopen({str(runs)!r}, 'a').write('x')\nprint('begun', flush=True)\ntime.sleep(60)\n"
+    program = script(tmp_path, "once.py", body)
+    xml = f'<recipe name="once"><cli name="long">{program}</cli><cli command="true"/></recipe>'
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url) as node,
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
     ):
         bake = await boss.bake(xml, node="alpha")
         async for chunk in bake.data():
             assert chunk.data == b"begun\n"
             break
-        await node.kill9()
+        await net.node.kill9()
         await eventually(lambda: not alive(str(tmp_path / "once.py")), within=3)
-        await node.start()
+        await net.node.start()
         outcome = await asyncio.wait_for(bake.outcome(), 20)
         assert isinstance(outcome, BakeFailed)
         assert (outcome.code, outcome.stepindex) == ("builder_restarted", 0)
@@ -73,18 +72,22 @@ async def test_a_step_in_flight_is_never_run_twice_silently(tmp_path: Path) -> N
 
 async def test_a_retryable_step_runs_again_as_a_new_attempt(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    body = f"import os, time\nprint('begun', flush=True)\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
-    xml = f'<recipe name="again"><cli name="w" retryable="yes">{script(tmp_path, "again.py", body)}</cli></recipe>'
+    body = (
+        "import os, time\n"
+        "print('begun', flush=True)\n"
+        f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+    )
+    program = script(tmp_path, "again.py", body)
+    xml = f'<recipe name="again"><cli name="w" retryable="yes">{program}</cli></recipe>'
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url) as node,
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
     ):
         bake = await boss.bake(xml, node="alpha")
         async for _ in bake.data():
             break
-        await node.kill9()
-        await node.start()
+        await net.node.kill9()
+        await net.node.start()
         gate.touch()
         assert isinstance(await asyncio.wait_for(bake.outcome(), 20), BakeSuccess)
         chunks = [(c.attempt, c.data, c.finalchunk, c.aborted) async for c in bake.data()]
@@ -100,9 +103,8 @@ async def test_a_retryable_step_runs_again_as_a_new_attempt(tmp_path: Path) -> N
 async def test_paused_held_and_queued_bakes_rest_through_a_crash(tmp_path: Path) -> None:
     slow = script(tmp_path, "slow.py", "import time; time.sleep(0.5)")
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url, "--max-bakes", "2") as node,
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        mesh(tmp_path, "--max-bakes", "2") as net,
+        net.supervisor("boss") as boss,
     ):
         paused = await boss.bake(
             f'<recipe name="p"><cli>{slow}</cli><cli command="true"/></recipe>', node="alpha"
@@ -116,8 +118,8 @@ async def test_paused_held_and_queued_bakes_rest_through_a_crash(tmp_path: Path)
             async for status in bake.status():
                 if status.type.endswith("Paused"):
                     break
-        await node.kill9()
-        await node.start()
+        await net.node.kill9()
+        await net.node.start()
         assert queued.terminal is None
         assert (await paused.start()).accepted
         assert isinstance(await asyncio.wait_for(paused.outcome(), 20), BakeSuccess)
@@ -141,9 +143,8 @@ async def test_kills_at_random_moments_lose_and_repeat_nothing(tmp_path: Path, s
         tmp_path, "chatty.py", "for i in range(3000): print(f'{i:06d}', 'y' * 90)\nprint('end')\n"
     )
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url) as node,
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
     ):
         bakes: list[tuple[Bake, bool]] = []
         for number in range(6):
@@ -156,9 +157,9 @@ async def test_kills_at_random_moments_lose_and_repeat_nothing(tmp_path: Path, s
             bakes.append((await boss.bake(xml, node="alpha"), True))
         for _ in range(4):
             await asyncio.sleep(chance.uniform(0.01, 0.4))
-            await node.kill9()
+            await net.node.kill9()
             await eventually(lambda: not alive(str(tmp_path / "chatty.py")), within=3)
-            await node.start()
+            await net.node.start()
         wanted = b"".join(b"%06d " % i + b"y" * 90 + b"\n" for i in range(3000)) + b"end\n"
         for bake, is_chatty in bakes:
             outcome = await asyncio.wait_for(bake.outcome(), 60)

@@ -16,7 +16,8 @@ from bakemesh.protocol.builder.messages import BakeCancelled, BakeSuccess
 from bakemesh.protocol.subjects import build
 from bakemesh.supervisor import Bake, Supervisor
 from support.builder import builder
-from support.nats import connect, hub_and_leaf, server
+from support.mesh import mesh
+from support.nats import hub_and_leaf
 from support.waiting import eventually
 
 LINE = b"z" * 99 + b"\n"
@@ -60,9 +61,8 @@ async def test_a_server_killed_in_the_middle_of_a_chatty_step_loses_nothing(tmp_
         f"<cli>{writer(tmp_path, lines, pause=0.01)}</cli></recipe>"
     )
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url),
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
     ):
         bake = await boss.bake(xml, node="alpha")
         reading = asyncio.create_task(output_of(bake))
@@ -70,9 +70,9 @@ async def test_a_server_killed_in_the_middle_of_a_chatty_step_loses_nothing(tmp_
             if chunk.seq == 5:
                 break
         for _ in range(2):
-            await nats.kill()
+            await net.nats.kill()
             await asyncio.sleep(0)
-            await nats.start()
+            await net.nats.start()
             await eventually(lambda: boss.bus.connected, within=10)
         assert await asyncio.wait_for(reading, 60) == expected(lines)
         assert isinstance(await bake.outcome(), BakeSuccess)
@@ -87,16 +87,15 @@ async def test_a_bake_goes_on_while_the_bus_is_away(tmp_path: Path) -> None:
     path = writer(tmp_path, lines, pause=0.02)
     xml = f'<recipe name="away"><cli>{path}</cli><cli command="touch {done}"/></recipe>'
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url),
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
     ):
         bake = await boss.bake(xml, node="alpha")
         async for _ in bake.status():
             break
-        await nats.kill()
+        await net.nats.kill()
         await eventually(done.exists, what="the step during the outage")
-        await nats.start()
+        await net.nats.start()
         assert isinstance(await asyncio.wait_for(bake.outcome(), 30), BakeSuccess)
         assert await output_of(bake) == expected(lines)
 
@@ -105,10 +104,9 @@ async def test_a_full_store_holds_the_step_back_and_room_lets_it_go_on(tmp_path:
     lines = 100_000  # 10.7 MB where 16 MiB less 12 of ballast are free
     xml = f'<recipe name="flood" status-interval-ms="300"><cli>{writer(tmp_path, lines)}</cli></recipe>'
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url, "--store-max-bytes", "16MiB", "--outbox-max-bytes", "4MiB"),
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
-        connect(nats.url) as bus,
+        mesh(tmp_path, "--store-max-bytes", "16MiB", "--outbox-max-bytes", "4MiB") as net,
+        net.supervisor("boss") as boss,
+        net.connect("ops") as bus,
     ):
         ballast = build(bus.mesh, "alpha", "somebody", "somebody-else-1", "Psyclone.Builder.Bake.Data")
         for number in range(12):
@@ -127,9 +125,8 @@ async def test_a_full_store_holds_the_step_back_and_room_lets_it_go_on(tmp_path:
 async def test_a_bake_that_filled_the_store_can_be_cancelled(tmp_path: Path) -> None:
     xml = f'<recipe name="flood" status-interval-ms="300"><cli>{writer(tmp_path, 10**7)}</cli></recipe>'
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url, "--store-max-bytes", "16MiB", "--outbox-max-bytes", "4MiB"),
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        mesh(tmp_path, "--store-max-bytes", "16MiB", "--outbox-max-bytes", "4MiB") as net,
+        net.supervisor("boss") as boss,
     ):
         bake = await boss.bake(xml, node="alpha")
         async for status in bake.status():
@@ -152,9 +149,8 @@ async def test_a_full_disk_under_the_journal_is_waited_out(tmp_path: Path) -> No
     xml = f'<recipe name="disk"><cli>{writer(tmp_path, lines, pause=0.005)}</cli></recipe>'
     with small_disk(tmp_path / "state-alpha", "24m") as disk:
         async with (
-            server(tmp_path) as nats,
-            builder(tmp_path, nats.url) as node,
-            Supervisor.connect(nats=nats.url, name="boss") as boss,
+            mesh(tmp_path) as net,
+            net.supervisor("boss") as boss,
         ):
             bake = await boss.bake(xml, node="alpha")
             async for _ in bake.status():
@@ -167,7 +163,7 @@ async def test_a_full_disk_under_the_journal_is_waited_out(tmp_path: Path) -> No
                         filling.flush()
                 except OSError:
                     pass
-            await eventually(lambda: "no room on the disk" in node.log.read_text(), what="the full disk")
+            await eventually(lambda: "no room on the disk" in net.node.log.read_text(), what="the full disk")
             assert bake.terminal is None
             ballast.unlink()
             assert isinstance(await asyncio.wait_for(bake.outcome(), 60), BakeSuccess)

@@ -9,11 +9,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
 from bakemesh.protocol.builder.messages import BakeData, BakeFailed, BakeStatus, BakeSuccess
-from bakemesh.supervisor import Bake, Supervisor
-from support.builder import builder
+from bakemesh.supervisor import Bake
 from support.canary import canary, tapped
-from support.nats import connect, server
+from support.mesh import mesh
 
 
 async def streams_of(bake: Bake) -> dict[tuple[int, str], bytes]:
@@ -44,10 +44,9 @@ print("{secret}", file=sys.stderr)
 ]]></code>
     </recipe>"""
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url),
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
-        connect(nats.url) as bus,
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
+        net.connect("ops") as bus,
         tapped(bus) as tap,
     ):
         bake = await boss.bake(xml, node="alpha")
@@ -87,9 +86,8 @@ print("{secret}", file=sys.stderr)
 async def test_output_is_byte_exact(tmp_path: Path, name: str, code: str, expected: bytes) -> None:
     xml = f'<recipe name="bytes" max-data-bytes="65536"><cli name="{name}">{python(code)}</cli></recipe>'
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url),
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
     ):
         bake = await boss.bake(xml, node="alpha")
         chunks: list[BakeData] = [chunk async for chunk in bake.data()]
@@ -106,10 +104,9 @@ async def test_a_failing_step_fails_the_bake(tmp_path: Path) -> None:
     xml = f"""<recipe name="fails"><cli name="bad">{python(f"print('{secret}'); raise SystemExit(7)")}</cli>
       <cli name="never" command="echo never"/></recipe>"""
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url),
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
-        connect(nats.url) as bus,
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
+        net.connect("ops") as bus,
         tapped(bus) as tap,
     ):
         bake = await boss.bake(xml, node="alpha")
@@ -128,16 +125,15 @@ async def test_a_gigabyte_does_not_grow_the_builder(tmp_path: Path) -> None:
     code = f"import os\nb = bytes(range(256)) * 1024\nfor _ in range({size} // len(b)): os.write(1, b)"
     xml = f'<recipe name="big"><cli name="write">{python(code)}</cli></recipe>'
     async with (
-        server(tmp_path) as nats,
-        builder(tmp_path, nats.url) as node,
-        Supervisor.connect(nats=nats.url, name="boss") as boss,
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
     ):
         bake = await boss.bake(xml, node="alpha")
         digest, total, highest = hashlib.sha256(), 0, 0
         async for chunk in bake.data():
             digest.update(chunk.data)
             total += len(chunk.data)
-            highest = max(highest, _rss_mib(node.pid))
+            highest = max(highest, _rss_mib(net.node.pid))
         assert total == size
         expected = hashlib.sha256()
         for _ in range(size // 2**18):
