@@ -5,7 +5,8 @@ async with mesh(tmp_path) as net, net.supervisor("boss") as boss:
     bake = await boss.bake(xml, node="alpha")
 
 `net.nats` is the server (kill, start), `net.node` the first Builder, `net.nodes` all of them by id,
-`net.connect("ops")` a bus that may see every Status. A mesh without authorization is the exception: `mesh(tmp_path, guard=False)`.
+`net.connect("ops")` a bus that may see every Status. A mesh without authorization is the exception:
+`mesh(tmp_path, guard=False)`.
 """
 
 from __future__ import annotations
