@@ -232,9 +232,10 @@ async def scripted_builder(
     bus: Bus, node_id: str, node: str, script: Script, *, report: bool = True
 ) -> AsyncIterator[ScriptedBuilder]:
     """A running scripted Builder; `bus` needs a Builder's rights."""
+    # The node's first: a hub whose source is not there yet looks for it again only after half a minute.
+    await ensure_node_streams(bus, node_id, SIZES)
     with contextlib.suppress(StoreUnavailable):  # a leaf is ready without its hub
         await ensure_hub(bus, SIZES, node_id=node_id)
-    await ensure_node_streams(bus, node_id, SIZES)
     builder = ScriptedBuilder(bus, node_id, node, script)
     if report:
         await builder.report()

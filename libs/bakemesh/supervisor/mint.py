@@ -12,6 +12,7 @@ use is lost.
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,9 +25,13 @@ from bakemesh.supervisor.reserve import Reserve
 if TYPE_CHECKING:
     from bakemesh.bus import Bus
 
+log = logging.getLogger(__name__)
+
 LONGEST_RUN = 64
 BLOCK = 1000
 REFILL_BELOW = 250
+EARLY_S, EARLY_AGAIN_S = 1.0, 10.0
+ANSWER_S = 2.0
 _UNANSWERED_TRIES = 3
 
 
@@ -67,7 +72,7 @@ class Counter:
 
     def __init__(self, bus: Bus, supervisor: str) -> None:
         self._key = names.check("Supervisor", supervisor)
-        self._bucket = Bucket(bus, storage.ids_bucket(bus.mesh))
+        self._bucket = Bucket(bus, storage.ids_bucket(bus.mesh), timeout=ANSWER_S)
         # (last N, revision): saves the read while nobody else mints
         self._known: tuple[int, int] | None = None
 
@@ -140,7 +145,9 @@ class FolderMint:
     """
 
     def __init__(self, bus: Bus, supervisor: str, folder: Path, block: int = BLOCK) -> None:
+        self._bus = bus
         self._counter = Counter(bus, supervisor)
+        self._not_before = float("-inf")
         self._reserve = Reserve(folder, bus.mesh, supervisor)
         self._block, self._low = block, min(REFILL_BELOW, block // 4)
         self._runs = Runs()
@@ -157,13 +164,18 @@ class FolderMint:
 
     async def _refill(self) -> None:
         taken, left = await asyncio.to_thread(self._reserve.take, self._runs.wanted())
-        if left <= self._low:
+        if taken is None:
+            await asyncio.to_thread(self._reserve.add, await self._counter.advance(self._block), self._block)
+            return
+        self._runs.refill(*taken)
+        loop = asyncio.get_running_loop()
+        if left <= self._low and self._bus.connected and loop.time() >= self._not_before:
+            # In time, and without holding anybody up for long: there are numbers left.
             try:
-                first = await self._counter.advance(self._block)
-            except MintExhausted:
-                if taken is None:
-                    raise
+                async with asyncio.timeout(EARLY_S):
+                    first = await self._counter.advance(self._block)
+            except (TimeoutError, MintExhausted) as error:
+                self._not_before = loop.time() + EARLY_AGAIN_S
+                log.info("%d RecipeIDs left in the reserve, no more to be had now: %s", left, error)
             else:
                 await asyncio.to_thread(self._reserve.add, first, self._block)
-        if taken is not None:
-            self._runs.refill(*taken)

@@ -343,7 +343,10 @@ class Supervisor:
         feed = self._feeds.get(identity.key)
         if feed is None:
             feed = StatusFeed(
-                identity.recipe_id, lambda start: self.streams.status(identity, start), suspect=suspect
+                identity.recipe_id,
+                lambda start: self.streams.status(identity, start),
+                lambda: self.streams.status_count(identity),
+                suspect=suspect,
             )
             feed.on_new = self._on_new
             self._feeds[identity.key] = feed

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 from bakemesh.bus.errors import NoResponder, NotConnected, NotFound, RequestTimeout, StoreUnavailable
@@ -25,7 +25,7 @@ from bakemesh.supervisor.statuslog import StatusLog, is_terminal
 log = logging.getLogger(__name__)
 
 QUIET_S = 8.0  # longer than the default heartbeat of 5 s: a healthy bake is never asked after
-QUIET_LONGEST_S = 30.0
+QUIET_LONGEST_S = 10.0
 REFUSAL_GRACE_S = 1.0
 _RETRY_S = (0.02, 0.1, 0.5, 1.0)
 # How often a reader that is behind looks for what a late hub will hold.
@@ -36,6 +36,8 @@ PASSING = (StoreUnavailable, NotConnected, NoResponder, RequestTimeout, NotFound
 # Reads this bake's stored Status from a stream sequence on, up to what is stored now: (status, stream
 # sequence).
 Replay = Callable[[int], AsyncGenerator[tuple[BakeStatus, int]]]
+# How many messages of this bake the stream holds: one request, cheaper than a replay that finds nothing new.
+Count = Callable[[], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,20 @@ class StatusFeed:
     """The one place where a bake's Status comes together. `recipe_id` is for messages of errors."""
 
     def __init__(
-        self, recipe_id: str, replay: Replay, *, timing: Timing | None = None, suspect: bool = False
+        self,
+        recipe_id: str,
+        replay: Replay,
+        count: Count | None = None,
+        *,
+        timing: Timing | None = None,
+        suspect: bool = False,
     ) -> None:
         self.log = StatusLog()
         self.recipe_id = recipe_id
         self._replay = replay
         self._timing = timing or Timing()
+        self._count = count
+        self._counted: int | None = 0
         self._sequence = 0  # the last stream sequence that was replayed
         self._suspect = suspect  # live messages may be missing
         self._reading = asyncio.Lock()
@@ -171,7 +181,7 @@ class StatusFeed:
             if await self.changed(min(quiet, self._timing.refusal_grace_s) if self._refused else quiet):
                 quiet = self._timing.quiet_s
                 continue
-            await self._mend()
+            await self._look()
             if self._refused is not None and not enough():
                 raise self._refused
             quiet = min(quiet * 2, self._timing.quiet_longest_s)
@@ -192,6 +202,16 @@ class StatusFeed:
     @property
     def _doubtful(self) -> bool:
         return self._suspect or self.log.gap
+
+    async def _look(self) -> None:
+        """It was quiet: reads the stream if it holds another number of messages than at the last look."""
+        try:
+            count = None if self._count is None else await self._count()
+        except PASSING as error:
+            log.debug("status of %s cannot be counted now: %s", self.recipe_id, error)
+            return
+        if (count is None or count != self._counted) and await self._mend():
+            self._counted = count
 
     async def _mend(self, *, only_if_doubtful: bool = False) -> bool:
         """Reads the stream; False where it cannot be read now. Another reader's reading counts as one's

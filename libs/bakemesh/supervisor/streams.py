@@ -13,9 +13,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from bakemesh.bus.reader import read
-
 from bakemesh.bus.errors import NotFound, StoreUnavailable
+from bakemesh.bus.reader import read
 from bakemesh.protocol import storage, subjects
 from bakemesh.protocol.admit import Delivery, admit
 from bakemesh.protocol.builder.messages import BakeData, BakeStatus
@@ -55,6 +54,12 @@ class ReverseStreams:
                 if (status := taken(one, identity, BakeStatus)) is not None:
                     yield status, one.sequence
 
+    async def status_count(self, identity: Identity) -> int:
+        """How many Status and outcomes of a bake are stored."""
+        place = await self._place(identity.node_id, data=False)
+        info = await place.api.stream_info(place.stream, subjects_filter=self._filter(identity, f"{BAKE}.*"))
+        return sum((info["state"].get("subjects") or {}).values())
+
     async def data(
         self, identity: Identity, start: int, end: End
     ) -> AsyncGenerator[tuple[BakeData | None, int]]:
@@ -88,10 +93,13 @@ class ReverseStreams:
         start: int,
         end: End,
     ) -> AsyncGenerator[Stored]:
-        wanted = subjects.pattern(
+        wanted = self._filter(identity, kind)
+        return read(self._bus, place.stream, wanted, start_sequence=start, end=end, api=place.api)
+
+    def _filter(self, identity: Identity, kind: str) -> str:
+        return subjects.pattern(
             self._bus.mesh, kind, node_id=identity.node_id, party=identity.supervisor, key=identity.recipe_id
         )
-        return read(self._bus, place.stream, wanted, start_sequence=start, end=end, api=place.api)
 
     async def _place(self, node_id: str, *, data: bool) -> Place:
         """Where a node's messages are read. Raises NotFound while no such stream exists, StoreUnavailable."""

@@ -185,3 +185,21 @@ async def test_a_closed_reader_gives_nothing_more() -> None:
     await reader.aclose()
     await reader.aclose()
     assert [one async for one in reader] == []
+
+
+async def test_a_quiet_stream_is_counted_and_read_only_when_it_holds_more() -> None:
+    stream = Stream(status(1))
+    counted: list[int] = []
+
+    async def count() -> int:
+        counted.append(len(stream.stored))
+        return counted[-1]
+
+    feed = StatusFeed(IDENTITY.recipe_id, stream.replay, count, timing=QUICK)
+    feed.offer(status(1))
+    ending = asyncio.create_task(feed.outcome())
+    await eventually(lambda: len(counted) >= 4)
+    assert len(stream.starts) == 1
+    stream.stored.append(success(2))
+    assert (await ending).serial == 2
+    assert len(stream.starts) == 2
