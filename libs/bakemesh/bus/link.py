@@ -12,25 +12,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import itertools
 import logging
-import random
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import nats.errors
-from nats.aio.client import Client, Server
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from bakemesh.bus import dialing
+from bakemesh.bus.answers import Answers, Expected
 from bakemesh.bus.errors import (
     AccessDenied,
-    BadCredentials,
     BusClosed,
-    BusError,
-    BusUnreachable,
     MessageTooLarge,
     NoResponder,
     NotConnected,
@@ -44,27 +41,11 @@ log = logging.getLogger(__name__)
 
 OnMsg = Callable[[Msg], Awaitable[None] | None]
 
-PING_INTERVAL_S = 2  # with two unanswered pings a dead link is dropped after about 5 s
-PINGS_UNANSWERED = 2
-FIRST_RETRY_S = 0.1
-LONGEST_RETRY_S = 2.0
 REVIVE_S = 1.0
 _MOMENT_S = 0.01
 _PONG_LOOK_S = 0.25
-ATTEMPT_S = 2  # the client library takes whole seconds
 _DENIED = re.compile(r'permissions violation for (publish|subscription)[^"]*"([^"]+)"', re.IGNORECASE)
 _STATUS = "Status"
-
-
-class Expected:
-    """One answer that is waited for: put `reply` into the message, await `future`, `Link.forget` it at the
-    end.
-    """
-
-    __slots__ = ("future", "reply", "target", "token")
-
-    def __init__(self, target: str, token: str, reply: str, future: asyncio.Future[Msg]) -> None:
-        self.target, self.token, self.reply, self.future = target, token, reply, future
 
 
 class Link:
@@ -73,9 +54,7 @@ class Link:
     def __init__(self, settings: BusSettings) -> None:
         self.settings = settings
         self._client = Client()
-        self._waiting: dict[str, Expected] = {}
-        self._tokens = itertools.count()
-        self._inbox = f"_INBOX.{settings.party}.{secrets.token_hex(12)}"
+        self._answers = Answers(f"_INBOX.{settings.party}.{secrets.token_hex(12)}")
         self._callbacks: list[Callable[[Event], None]] = []
         self._denied_subscriptions: set[str] = set()
         self._dropped: dict[str, int] = {}
@@ -94,77 +73,28 @@ class Link:
         """Connects. Raises BusUnreachable, AccessDenied or BadCredentials within `connect_timeout_s`."""
         link = cls(settings)
         link._refused = asyncio.get_running_loop().create_future()
-        attempt = asyncio.create_task(link._client.connect(**link._options()))
+        callbacks: dict[str, Any] = {
+            "error_cb": link._on_error,
+            "disconnected_cb": link._on_disconnected,
+            "reconnected_cb": link._on_reconnected,
+            "closed_cb": link._on_closed,
+        }
+        attempt = asyncio.create_task(link._client.connect(**dialing.options(settings), **callbacks))
         try:
             raced: set[asyncio.Future[Any]] = {attempt, link._refused}
             await asyncio.wait(raced, timeout=settings.connect_timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if not attempt.done() or attempt.exception() is not None:
-                raise link._why_not(attempt)
+                error = attempt.exception() if attempt.done() else None
+                refusal = link._refused.result() if link._refused.done() else None
+                raise dialing.why_not(settings, error, refusal, link._reasons)
             link._opened = True
             link._up.set()
-            await link.listen(f"{link._inbox}.*", link._on_answer)
+            await link.listen(f"{link.inbox}.*", link._answers.take)
         except BaseException:
             await link._abandon(attempt)
             raise
         link._reviver = asyncio.create_task(link._revive())
         return link
-
-    def _options(self) -> dict[str, Any]:
-        settings, given = self.settings, self.settings.credentials
-        options: dict[str, Any] = {
-            "servers": list(settings.servers),
-            "name": settings.sender,
-            "inbox_prefix": f"_INBOX.{settings.party}",
-            "allow_reconnect": True,
-            "max_reconnect_attempts": -1,
-            "reconnect_time_wait": FIRST_RETRY_S,
-            "reconnect_to_server_handler": self._next_server,
-            "connect_timeout": ATTEMPT_S,
-            "ping_interval": PING_INTERVAL_S,
-            "max_outstanding_pings": PINGS_UNANSWERED,
-            "drain_timeout": settings.close_timeout_s,
-            "error_cb": self._on_error,
-            "disconnected_cb": self._on_disconnected,
-            "reconnected_cb": self._on_reconnected,
-            "closed_cb": self._on_closed,
-        }
-        try:
-            if settings.tls:
-                options["tls"] = settings.tls.context()
-            if given:
-                if given.nkey_file:
-                    options["nkeys_seed_str"] = given.nkey_file.read_text("ascii").strip()
-                elif given.nkey_seed:
-                    options["nkeys_seed_str"] = given.nkey_seed
-                options |= {
-                    key: value
-                    for key, value in (
-                        ("user", given.user),
-                        ("password", given.password),
-                        ("token", given.token),
-                    )
-                    if value is not None
-                }
-        except (OSError, UnicodeError) as error:
-            raise BadCredentials(f"credentials cannot be read: {error}") from error
-        return options
-
-    def _why_not(self, attempt: asyncio.Task[None]) -> BusError:
-        settings = self.settings
-        if self._refused is not None and self._refused.done():
-            return AccessDenied(
-                "connect", ", ".join(settings.servers), who=settings.party, reason=self._refused.result()
-            )
-        error = attempt.exception() if attempt.done() else None
-        if isinstance(error, ImportError):
-            return BadCredentials("nkey credentials need the extra: pip install 'bakemesh[auth]'")
-        if error is not None and not isinstance(error, nats.errors.Error | OSError | TimeoutError):
-            return BadCredentials(
-                f"the credentials or the address cannot be used: {error or type(error).__name__}"
-            )
-        if error is not None:
-            self._note(error)
-        return BusUnreachable(settings.servers, self._reasons, settings.connect_timeout_s)
 
     async def _abandon(self, attempt: asyncio.Task[None]) -> None:
         self._closing = True
@@ -241,7 +171,7 @@ class Link:
     @property
     def inbox(self) -> str:
         """The private prefix of this connection's answers."""
-        return self._inbox
+        return self._answers.prefix
 
     def on_event(self, callback: Callable[[Event], None]) -> Callable[[], None]:
         """Calls back on every event, in the loop. Returns what takes the callback out again."""
@@ -289,16 +219,11 @@ class Link:
         """An inbox for one answer to what goes to `target`; a denial of `target` fails it with
         AccessDenied.
         """
-        token = f"{next(self._tokens):x}"
-        made = Expected(target, token, f"{self._inbox}.{token}", asyncio.get_running_loop().create_future())
-        self._waiting[token] = made
-        return made
+        return self._answers.expect(target)
 
     def forget(self, expected: Expected) -> None:
         """Ends an expectation, whether or not it was met."""
-        self._waiting.pop(expected.token, None)
-        if not expected.future.done():
-            expected.future.cancel()
+        self._answers.forget(expected)
 
     async def exchange(
         self, subject: str, payload: bytes, timeout: float, headers: Mapping[str, str] | None = None
@@ -399,11 +324,6 @@ class Link:
 
     # -- what the library calls
 
-    def _on_answer(self, msg: Msg) -> None:
-        expected = self._waiting.pop(msg.subject[len(self._inbox) + 1 :], None)
-        if expected is not None and not expected.future.done():
-            expected.future.set_result(msg)
-
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, nats.errors.SlowConsumerError):
             pattern = error.sub.subject if error.sub else error.subject
@@ -420,20 +340,17 @@ class Link:
         if not isinstance(error, nats.errors.Error | OSError | TimeoutError):
             log.error("a callback of the link failed", exc_info=error)
             return
+        if self._opened and dialing.is_refusal(error) and text not in self._reasons:
+            log.warning("bus link: the server refuses %s now: %s", self.settings.party, text)
         self._note(error)
-        if not self._opened and self._refused is not None and not self._refused.done() and _is_refusal(error):
-            self._refused.set_result(text)
+        if self._refused is not None and not self._refused.done() and dialing.is_refusal(error):
+            self._refused.set_result(text)  # whoever opens the link need not wait any longer
 
     def _on_denied(self, operation: str, subject: str) -> None:
         if operation == "subscribe":
             self._denied_subscriptions.add(subject)
         else:
-            for expected in [one for one in self._waiting.values() if one.target.lower() == subject]:
-                del self._waiting[expected.token]
-                if not expected.future.done():
-                    expected.future.set_exception(
-                        AccessDenied(operation, expected.target, who=self.settings.party)
-                    )
+            self._answers.deny(subject, self.settings.party)
         log.warning("%s may not %s %s", self.settings.party, operation, subject)
         self._tell(Denied(operation, subject))
 
@@ -468,13 +385,7 @@ class Link:
     def _end(self, reason: str) -> None:
         self._gone = self._gone or reason
         self._up.set()  # whoever waits for the link learns that it is gone
-        for expected in self._waiting.values():
-            if not expected.future.done():
-                expected.future.set_exception(
-                    BusClosed(f"{expected.target}: the connection is closed: {reason}")
-                )
-                expected.future.exception()  # taken: nobody may be waiting
-        self._waiting.clear()
+        self._answers.end(reason)
 
     def _tell(self, event: Event) -> None:
         for callback in list(self._callbacks):
@@ -482,11 +393,6 @@ class Link:
                 callback(event)
             except Exception:
                 log.exception("a callback failed on %s", event)
-
-    def _next_server(self, pool: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
-        chosen = min(pool, key=lambda server: server.reconnects)
-        longest = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(chosen.reconnects, 10))
-        return chosen, random.uniform(FIRST_RETRY_S / 2, longest)
 
     async def _revive(self) -> None:
         """Starts reconnecting again where the library's own task died of an error that it does not expect."""
@@ -503,8 +409,3 @@ class Link:
 def is_no_responders(msg: Msg) -> bool:
     """Whether this is the server's own answer that nobody listens."""
     return not msg.data and bool(msg.headers) and (msg.headers or {}).get(_STATUS) == "503"
-
-
-def _is_refusal(error: Exception) -> bool:
-    text = str(error).lower()
-    return isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in text
