@@ -18,22 +18,28 @@ help:
 # -- the environment ------------------------------------------------------------------------------------------
 
 # A stamp for each set of packages: `demo` does not need the tools of `check`.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
 $(VENV)/.made:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bakemesh needs Python 3.11 or newer; set PYTHON=")'
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bakemesh needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	@echo "makes $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { echo "no venv module? On Debian: apt-get install python3-venv" >&2; exit 1; }
+	@touch $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all]'
-	touch $@
+	@echo "installs bakemesh into $(VENV)"
+	@$(PIP) -e '.[all]'
+	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	touch $@ $(VENV)/.demo
+	@echo "installs bakemesh and the tools of its developers into $(VENV)"
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.demo
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
-	touch $@ $(VENV)/.demo
+	@echo "installs bakemesh and the peers that it is measured against into $(VENV)"
+	@$(PIP) -e '.[bench]'
+	@touch $@ $(VENV)/.demo
 
 install: $(VENV)/.dev
 

@@ -3,12 +3,14 @@
     Ctrl-C → Cancel, then wait for `Cancelled` (a waiting recipe's node may have no Builder: said, exit 5)
     Ctrl-C again → stop waiting
 
-The end is shown after the last byte of output.
+Status and Data are two streams, and either may be ahead; a person sees the beginning of a step, its output
+and its end in this order. A machine gets each event as it comes.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from bakemesh.cli import progress as progress_module
@@ -19,6 +21,44 @@ from bakemesh.cli.output import Writer
 from bakemesh.cli.screen import Screen
 
 WAITING_S = 1.0
+ORDER_S = 1.0  # order is a courtesy: neither stream waits for the other for longer
+
+
+class Pace:
+    """How far the two streams have been shown: the last seq, the last step that began."""
+
+    def __init__(self) -> None:
+        self._seq, self._step = 0, -1
+        self._moved = asyncio.Event()
+
+    def data(self, seq: int) -> None:
+        """Data was shown."""
+        self._seq = seq
+        self._moved.set()
+
+    def status(self, status: Any) -> None:
+        """A Status was shown."""
+        if status.kind == "step" and status.stepindex is not None:
+            self._step = max(self._step, status.stepindex)
+            self._moved.set()
+
+    async def before_data(self, chunk: Any) -> None:
+        """Waits until the step has begun."""
+        await self._until(lambda: self._step >= chunk.stepindex)
+
+    async def before_status(self, status: Any) -> None:
+        """Waits until the output that a step's end speaks of is shown."""
+        if status.kind == "step" and status.lastseq is not None:
+            await self._until(lambda: self._seq >= status.lastseq)
+
+    async def _until(self, enough: Callable[[], bool]) -> None:
+        try:
+            async with asyncio.timeout(ORDER_S):
+                while not enough():
+                    self._moved.clear()
+                    await self._moved.wait()
+        except TimeoutError:
+            return
 
 
 class Follower:
@@ -30,6 +70,7 @@ class Follower:
         self._interrupted = asyncio.Event()
         self._given_up = asyncio.Event()
         self._answered: set[str] = set()
+        self._pace = Pace()
 
     def interrupt(self) -> None:
         """Ctrl-C."""
@@ -72,15 +113,21 @@ class Follower:
         async for status in bake.status():
             if self._screen.machine:
                 self._screen.event("status", type=status.type.rpartition(".")[2], **status.entries())
+            else:
+                await self._pace.before_status(status)
             if not (status.final and status.kind == "outcome"):
                 self._progress.show(status)
+            self._pace.status(status)
             if status.request is not None:
                 await self._answer(bake, status.request)
 
     async def _data(self, bake: Any) -> None:
         writer = Writer(self._screen, self._progress)
         async for chunk in bake.data():
+            if not self._screen.machine:
+                await self._pace.before_data(chunk)
             await writer.write(chunk)
+            self._pace.data(chunk.seq)
 
     async def _answer(self, bake: Any, request: str) -> None:
         if request in self._answered:

@@ -57,7 +57,7 @@ async def attached(
 
 
 async def _attach(supervisor: Supervisor, recipe_id: str, owner: str | None, node: str | None) -> Bake:
-    """Between the inbox and its first Status a bake is nowhere for a moment; a hub hears of a leaf's later."""
+    """Between the inbox and its first Status a bake is nowhere for a moment; a hub hears of it later."""
     from bakemesh.supervisor import BakeUnknown
 
     loop = asyncio.get_running_loop()

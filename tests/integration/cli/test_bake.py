@@ -86,6 +86,26 @@ def test_progress_is_lines_on_stderr_when_piped(home):
     assert "\x1b" not in text
 
 
+def test_a_person_sees_a_steps_begin_its_output_and_its_end_in_this_order(home):
+    steps = "".join(f'<cli name="s{n}" command="echo said-{n}"/>' for n in range(8))
+    (home / "eight.xml").write_bytes(recipe(steps))
+    done = subprocess.run(
+        [*PROGRAM, "bake", "eight.xml"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment(home),
+        cwd=home,
+        check=True,
+        timeout=TIMEOUT_S,
+    )
+    lines = done.stdout.decode().splitlines()
+    for n in range(8):
+        own = [line for line in lines if f"(s{n})" in line or line == f"said-{n}"]
+        assert own[1] == f"said-{n}"
+        assert "begins" in own[0]
+        assert "exit code 0" in own[2]
+
+
 def test_a_failed_step_is_exit_code_1(home):
     done = bake(home, recipe('<cli name="no" command="false"/>'))
     assert done.returncode == 1
