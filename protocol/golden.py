@@ -391,6 +391,7 @@ BAD_ENTRIES: list[tuple[str, str, Any, str | None]] = [
     ("part 0", f"{BUILDER}.BakeData", {**_PUSH, "part": 0}, "part"),
     ("data as an int", f"{BUILDER}.BakeData", {**_PUSH, "data": 5}, "data"),
     ("a negative ctrlseq", _PAUSE, {**_CONTROL_ENTRIES, "ctrlseq": -1}, "ctrlseq"),
+    ("a ctrlseq beyond 2^63-1", _PAUSE, {**_CONTROL_ENTRIES, "ctrlseq": 2**63}, "ctrlseq"),
     ("issuedby as a map", _PAUSE, {**_CONTROL_ENTRIES, "issuedby": {}}, "issuedby"),
     ("entries as a list", STATUS, [1, 2], None),
 ]
@@ -438,6 +439,7 @@ def bad_bytes() -> list[tuple[str, bytes]]:
         ("id of 15 bytes", _packed({**good, "id": bytes(15)})),
         ("id as text", _packed({**good, "id": "0" * 16})),
         ("created as a float", _packed({**good, "created": 1.5})),
+        ("created beyond 2^63-1", _packed({**good, "created": 2**63})),
         ("created below zero", _packed({**good, "created": -1})),
         ("from missing", _packed(without(good, "from"))),
         ("entries missing", _packed(without(good, "entries"))),

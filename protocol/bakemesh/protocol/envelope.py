@@ -18,6 +18,7 @@ from bakemesh.protocol.errors import MessageError, VersionRefused
 
 VERSION = 1
 ID_BYTES = 16
+LARGEST = 2**63 - 1  # of every number in a message, times included
 _packb = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 _unpackb = msgpack.unpackb
 
@@ -83,8 +84,8 @@ def fields_of(payload: bytes | bytearray | memoryview) -> tuple[str, bytes, int,
         raise MessageError("type must be text that is not empty")
     if type(id) is not bytes or len(id) != ID_BYTES:
         raise MessageError(f"id must be {ID_BYTES} bytes", type=kind[:200])
-    if type(created) is not int or created < 0:
-        raise MessageError("created must be µs since the epoch, an int", type=kind[:200])
+    if type(created) is not int or not 0 <= created <= LARGEST:
+        raise MessageError("created must be µs since the epoch, an int from 0 to 2^63-1", type=kind[:200])
     if type(sender) is not str:
         raise MessageError("from must be text", type=kind[:200])
     if type(entries) is not dict:

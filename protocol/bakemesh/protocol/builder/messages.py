@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from bakemesh.protocol import envelope
+from bakemesh.protocol.envelope import LARGEST
 from bakemesh.protocol.identity import ENTRIES, IdentityMessage
 from bakemesh.protocol.message import Flag, Message, Payload, family, registered
 from bakemesh.protocol.subjects import (
@@ -61,8 +62,9 @@ def _text_keys(value: dict[Any, Any]) -> dict[Any, Any]:
 
 Summary = Annotated[str, AfterValidator(_fits)]
 TextMap = Annotated[dict[Any, Any], AfterValidator(_text_keys)]
-Count = Annotated[int, Field(ge=0)]  # from 0
-Ordinal = Annotated[int, Field(ge=1)]  # from 1
+# Numbers fit into a signed 64-bit integer: a reader in any language, and any store, can hold them.
+Count = Annotated[int, Field(ge=0, le=LARGEST)]  # from 0
+Ordinal = Annotated[int, Field(ge=1, le=LARGEST)]  # from 1
 
 
 @registered
