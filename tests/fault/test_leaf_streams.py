@@ -117,9 +117,20 @@ async def test_the_source_lists_are_kept_from_a_leaf(tmp_path: Path) -> None:
 
     async def announce(bus: Bus, node_id: str) -> None:
         status = SystemStatus(
-            node=node_id, node_id=node_id, boot="b", bakes=0, queued=0, load=0.0, draining=False, configcomplete=True,
-            version="0", protocols=[], stepkinds=[], components=[], leaf=True,
-        )  # fmt: skip
+            node=node_id,
+            node_id=node_id,
+            boot="b",
+            bakes=0,
+            queued=0,
+            load=0.0,
+            draining=False,
+            configcomplete=True,
+            version="0",
+            protocols=[],
+            stepkinds=[],
+            components=[],
+            leaf=True,
+        )
         await Bucket(bus, storage.nodes_bucket(MESH)).put(node_id, bus.seal(status).payload)
 
     async def lists(bus: Bus) -> list[int]:

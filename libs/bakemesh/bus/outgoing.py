@@ -5,14 +5,26 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from bakemesh.bus.framing import is_token
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be stored: its subject, its Nats-Msg-Id (used once only), its bytes."""
+    """A message to be stored: its subject, its Nats-Msg-Id (used once only), its bytes.
+
+    Raises ValueError for a subject or an id that cannot travel.
+    """
 
     subject: str
     msg_id: str
     payload: bytes
+
+    def __post_init__(self) -> None:
+        for what, value in (("subject", self.subject), ("message id", self.msg_id)):
+            if not is_token(value):
+                raise ValueError(
+                    f"{what} {value[:80]!r}: must not be empty or hold blanks or control characters"
+                )
 
 
 class Row:

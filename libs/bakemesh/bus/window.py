@@ -22,7 +22,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 SURVEY_LIMIT = 8192  # more than any writer has in flight: what lies further back is not searched
 _REMEMBERED = 4096
@@ -59,8 +59,7 @@ class Refusal(Enum):
     OTHER = "anything else, to be tried again"
 
 
-@dataclass(frozen=True, slots=True)
-class Send(Generic[R]):
+class Send(NamedTuple, Generic[R]):
     """One row to be sent: it goes to `sequence` in the stream, behind `behind` (None: the sequence alone
     tells).
     """
@@ -281,7 +280,8 @@ class Window(Generic[R]):
         stored = [(row, first + index) for index, row in enumerate(self._settle(sequence - self.base))]
         if self.phase is Phase.FULL:
             self.phase = Phase.FLOWING
-        self._turn()
+        if self._cut is not None:
+            self._turn()
         return stored
 
     def refused(self, epoch: int, sequence: int, why: Refusal) -> None:
@@ -318,7 +318,8 @@ class Window(Generic[R]):
 
     def _settle(self, count: int) -> list[R]:
         rows = [self._rows.popleft() for _ in range(count)]
-        self.bytes -= sum(row.size for row in rows)
+        for row in rows:
+            self.bytes -= row.size
         self.base += count
         self._sent = max(0, self._sent - count)
         if self._maybe is not None:

@@ -75,7 +75,7 @@ async def test_a_killed_server_in_mid_stream_leaves_neither_hole_nor_repeat(tmp_
 
             async def put() -> None:
                 for number in range(count):
-                    futures.append(await writer.put(row(number)))
+                    futures.append(await writer.put(row(number)))  # noqa: PERF401 - looked at meanwhile
 
             putting = asyncio.create_task(put())
             for part in (1, 2, 3):
@@ -97,7 +97,7 @@ async def test_a_full_store_is_waited_out_in_order(tmp_path: Path) -> None:
 
             async def put() -> None:
                 for number in range(600):
-                    futures.append(await writer.put(row(number, size=1000)))
+                    futures.append(await writer.put(row(number, size=1000)))  # noqa: PERF401
 
             putting = asyncio.create_task(put())
             await eventually(lambda: writer.full, what="full")
@@ -241,10 +241,20 @@ async def test_a_row_that_no_server_takes_fails_alone(tmp_path: Path) -> None:
     async with server(tmp_path) as nats, connect(nats.url) as bus:
         await make_stream(bus)
         async with writing(bus) as writer:
-            futures = await put_all(writer, [row(0), row(1, bus.max_payload + 1), row(2)])
-            assert [await futures[0], await futures[2]] == [1, 2]
-            with pytest.raises(MessageTooLarge, match=str(bus.max_payload)):
-                await futures[1]
+            sizes = {0: 10, 1: bus.max_payload + 1, 2: bus.max_payload - 1100, 3: bus.max_payload - 10, 4: 10}
+            futures = await put_all(writer, [row(number, size) for number, size in sizes.items()])
+            assert [await futures[0], await futures[2], await futures[4]] == [1, 2, 3]
+            for number in (1, 3):  # the server counts the headers too, and would close the connection
+                with pytest.raises(MessageTooLarge, match=str(bus.max_payload - 1024)):
+                    await futures[number]
+
+
+@pytest.mark.parametrize(
+    "bad", [("row a", "id"), ("row.a", "i d"), ("row.a\r\nPUB x", "id"), ("", "id"), ("row.a", "")]
+)
+def test_a_subject_or_id_that_cannot_travel_is_refused(bad: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="must not be empty or hold blanks"):
+        Outgoing(*bad, b"")
 
 
 async def test_without_memory_it_goes_on_behind_what_is_there(tmp_path: Path) -> None:
