@@ -26,6 +26,8 @@ from bakemesh.builder.settings import BuilderSettings, environment_of
 from bakemesh.bus.errors import BadCredentials, BusError, BusUnreachable
 from bakemesh.bus.settings import BusSettings, Credentials
 from bakemesh.processes import KeeperFailed
+from bakemesh.protocol import names
+from bakemesh.protocol.errors import NameRefused
 from bakemesh.settings import SettingRefused, add_flags, find_toml, flags_of, load, settle_node
 from bakemesh.settings.node import NodeRefused
 
@@ -33,13 +35,14 @@ DONE, FAILED, USAGE, UNREACHABLE, TAKEN = 0, 1, 2, 5, 6
 
 
 def resolve(argv: list[str]) -> BuilderSettings:
-    """Flags, environment, file, default. Raises SettingRefused, NodeRefused, BadCredentials."""
+    """Flags, environment, file, default. Raises SettingRefused, NodeRefused, NameRefused."""
     parser = argparse.ArgumentParser(prog="bakemesh builder", description="Runs this node's Builder.")
     add_flags(parser)
     namespace = parser.parse_args(argv)
     toml = find_toml(namespace.setting_config, os.environ, Path.cwd())
     settings = load(flags_of(namespace), os.environ, toml)
     node = settle_node(settings)
+    names.check_own_node_id(node.id)
     logs.setup(settings.log_format, settings.log_level, node=node.id)
     bus = BusSettings(
         servers=settings.nats,
@@ -88,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     """The process: returns its exit code, having said on stderr what was wrong."""
     try:
         settings = resolve(sys.argv[1:] if argv is None else argv)
-    except (SettingRefused, NodeRefused) as error:
+    except (SettingRefused, NodeRefused, NameRefused) as error:
         return _say(error, USAGE)
     try:
         _runner()(serve(settings))

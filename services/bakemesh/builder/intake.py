@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgpack
 
@@ -34,16 +35,24 @@ from bakemesh.bus.errors import BusError
 from bakemesh.bus.inbox import Inbox, Item
 from bakemesh.bus.sealing import Sealed
 from bakemesh.protocol import envelope as envelopes
+from bakemesh.protocol.admit import Cause, Refusal, admit
 from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.lifecycle import Phase
 from bakemesh.protocol.builder.messages import Result
-from bakemesh.protocol.errors import MessageError, SubjectError
+from bakemesh.protocol.errors import MessageError
 from bakemesh.protocol.message import Message, decode
-from bakemesh.protocol.subjects import BAKE_DATA_PUSH, RECIPE, Subject, parse
+from bakemesh.protocol.subjects import BAKE_DATA_PUSH, RECIPE, Subject
 
 log = logging.getLogger(__name__)
-REPLY = "Bakemesh-Reply"
-_SMUGGLED = ("Nats-Stream", "Nats-Subject")
+
+
+class Taken(NamedTuple):
+    """A message that was let in. `reply`: where its Result goes."""
+
+    subject: Subject
+    envelope: envelopes.Envelope
+    reply: str | None
+    headers: Mapping[str, str]
 
 
 class Intake:
@@ -86,15 +95,14 @@ class Intake:
 
     async def take(self, item: Item) -> None:
         """One message, to its acknowledgement."""
-        headers = item.headers or {}
-        reply = headers.get(REPLY)
-        read = self._read(item.subject, reply, headers, item.payload)
-        if isinstance(read, str):
-            self.dropped[read] += 1
-            log.warning("inbox: message on %s dropped: %s", item.subject, read)
+        found = self._admit(item)
+        if isinstance(found, Refusal):
+            self.dropped[found.reason] += 1
+            log.warning("inbox: message on %s of %s dropped: %s", item.subject, found.sender, found.detail)
             await item.ack()
+            self._answer(found.reply, None if found.reply is None else self._malformed(found))
             return
-        subject, envelope = read
+        subject, envelope, reply, headers = found
         known = answer_of(self.journal.db, subject.party, envelope.id)
         if known is not None:
             await item.ack()
@@ -111,22 +119,31 @@ class Intake:
             await item.ack()
             self._answer(reply, sealed.payload)
 
-    def _read(
-        self, raw_subject: str, reply: str | None, headers: Mapping[str, str], payload: bytes
-    ) -> tuple[Subject, envelopes.Envelope] | str:
-        """Subject and envelope, or why the message is dropped: it does not decode, or was smuggled in."""
+    def _admit(self, item: Item) -> Taken | Refusal:
+        """What is to be judged. An envelope that can be read is, whatever its entries: its Result says what is
+        wrong with them. All else is dropped.
+        """
+        admitted = admit(item.subject, None, item.headers, item.payload)
+        if isinstance(admitted, Refusal) and (admitted.reason is not Cause.UNDECODABLE or not admitted.type):
+            return admitted
+        subject = admitted.subject
+        assert subject is not None
+        if subject.type not in (RECIPE, BAKE_DATA_PUSH):
+            return Refusal(Cause.OTHER_TYPE, f"{subject.type} has no business in an inbox", subject.party)
         try:
-            subject = parse(raw_subject)
-            envelope = envelopes.unpack(payload)
-        except (SubjectError, MessageError) as error:
-            return str(error)
-        if any(name in headers for name in _SMUGGLED):
-            return "sent by way of a reply subject"
-        if envelope.type != subject.type or subject.type not in (RECIPE, BAKE_DATA_PUSH):
-            return f"type {envelope.type} on a subject of type {subject.type}"
-        if reply is not None and not reply.startswith("_INBOX."):
-            return f"{REPLY} {reply} is no inbox"
-        return subject, envelope
+            envelope = envelopes.unpack(item.payload)
+        except MessageError:
+            assert isinstance(admitted, Refusal)
+            return admitted
+        return Taken(subject, envelope, admitted.reply, item.headers)
+
+    def _malformed(self, refusal: Refusal) -> bytes:
+        """The Result of bytes that are no message."""
+        verb = "BakeData" if refusal.subject and refusal.subject.type == BAKE_DATA_PUSH else "Recipe"
+        result = Result(
+            verb=verb, accepted=False, code=str(Code.MALFORMED_MESSAGE), summary=cut(refusal.detail)
+        )
+        return self.bus.seal(result).payload
 
     # -- recipes
 
