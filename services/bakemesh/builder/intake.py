@@ -120,8 +120,8 @@ class Intake:
             self._answer(reply, sealed.payload)
 
     def _admit(self, item: Item) -> Taken | Refusal:
-        """What is to be judged. An envelope that can be read is, whatever its entries: its Result says what is
-        wrong with them. All else is dropped.
+        """What is to be judged. An envelope that can be read is, whatever its entries: its Result says what
+        is wrong with them. All else is dropped.
         """
         admitted = admit(item.subject, None, item.headers, item.payload)
         if isinstance(admitted, Refusal) and (admitted.reason is not Cause.UNDECODABLE or not admitted.type):
