@@ -8,19 +8,23 @@ Status: a stranger must not be able to fill the owner's stream. It is logged.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
+from bakemesh.builder.answers import known
 from bakemesh.builder.bake import core
 from bakemesh.builder.bake.session import Session, refuse_stale
 from bakemesh.builder.bake.state import Control, Refused
 from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.kitchen import Kitchen
-from bakemesh.builder.rates import Buckets
+from bakemesh.builder.rates import Buckets, Rate
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code, Verb
 from bakemesh.protocol.builder.messages import BakeControl, Result
+from bakemesh.protocol.subjects import Subject
 
 log = logging.getLogger(__name__)
+LOGGED = Rate(10.0, 100.0)  # lines on refused controls from one party: a flood must not fill the disk
 
 
 class Controls:
@@ -28,6 +32,8 @@ class Controls:
 
     def __init__(self, kitchen: Kitchen, operators: frozenset[str], buckets: Buckets, clock: Clock) -> None:
         self.kitchen, self.operators, self.buckets, self.clock = kitchen, operators, buckets, clock
+        self._lines = Buckets(LOGGED)
+        self._unsaid = 0
 
     async def answer(self, delivery: Delivery) -> Result:
         """The Result of one control; an accepted one is journaled when this returns."""
@@ -38,17 +44,10 @@ class Controls:
             session, control = self._check(delivery, message, verb)
             await session.apply(control)
         except Refused as refused:
-            log.info(
-                "control %s of %s on %s refused: %s: %s",
-                verb,
-                delivery.subject.party,
-                message.recipe_id[:128],
-                refused.code,
-                refused.summary,
-            )
+            self._note(delivery.subject, verb, refused.code, refused.summary)
             return self._result(message, verb, refused)
         return Result(
-            **message.identity.fields(),
+            **session.identity.fields(),
             verb=verb,
             accepted=True,
             code=str(Code.OK),
@@ -57,12 +56,30 @@ class Controls:
         )
 
     def refused(self, refusal: Refusal) -> Result:
-        """The Result of a control that does not decode."""
-        return Result(verb="", accepted=False, code=str(Code.MALFORMED_MESSAGE), summary=cut(refusal.detail))
+        """The Result of a control that does not decode: what it says of itself is what its subject says."""
+        subject = refusal.subject
+        verb = "" if subject is None else subject.type.rpartition(".")[2]
+        about: dict[str, Any] = (
+            {} if subject is None else self.kitchen.identity_of(subject.party, subject.key)
+        )
+        self._note(subject, verb, Code.MALFORMED_MESSAGE, refusal.detail)
+        return Result(
+            **about, verb=verb, accepted=False, code=str(Code.MALFORMED_MESSAGE), summary=cut(refusal.detail)
+        )
+
+    def _note(self, subject: Subject | None, verb: str, code: Code, why: str) -> None:
+        """Logs a refusal; of a flood some, with how many were left out."""
+        party, key = ("?", "?") if subject is None else (subject.party, subject.key)
+        if self._lines.wait_s(party, self.clock.monotonic()):
+            self._unsaid += 1
+            return
+        more, self._unsaid = self._unsaid, 0
+        left_out = f" ({more} more refusals before it were not logged)" if more else ""
+        log.info("control %.64s of %s on %s refused: %s: %s%s", verb, party, key, code, why, left_out)
 
     def _result(self, message: BakeControl, verb: str, refused: Refused) -> Result:
         return Result(
-            **message.identity.fields(),
+            **known(message.identity),
             verb=verb,
             accepted=False,
             code=str(refused.code),

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bakemesh.builder.bake.session import Kit, Session
 from bakemesh.builder.bake.state import Begin, Broken, Remark
@@ -97,7 +98,7 @@ class Kitchen:
         bake, phase = found
         return Past(phase, last_ctrlseqs(self.journal.db, bake))
 
-    def identity_of(self, supervisor: str, recipe_id: str) -> dict[str, str]:
+    def identity_of(self, supervisor: str, recipe_id: str) -> dict[str, Any]:
         """The identity entries of a live bake, as keyword arguments; empty where there is none."""
         session = self.sessions.get((supervisor, recipe_id))
         return session.identity.fields() if session else {}

@@ -6,8 +6,7 @@ too_large.
 
 from __future__ import annotations
 
-from typing import Any
-
+from bakemesh.builder.answers import known
 from bakemesh.builder.bake.pushed import MAX_BYTES
 from bakemesh.builder.bake.session import Session
 from bakemesh.builder.bake.voice import cut
@@ -30,9 +29,8 @@ class Pushes:
         try:
             push = BakeDataPush.from_entries(envelope.entries, type=envelope.type)
         except MessageError as error:
-            known: dict[str, Any] = self.kitchen.identity_of(subject.party, subject.key)
             return Result(
-                **known,
+                **self.kitchen.identity_of(subject.party, subject.key),
                 verb="BakeData",
                 accepted=False,
                 code=str(Code.MALFORMED_MESSAGE),
@@ -42,7 +40,7 @@ class Pushes:
         if session is not None:
             await session.push(push.request, push.part, push.lastpart, push.data)
         return Result(
-            **push.identity.fields(),
+            **known(push.identity),
             verb="BakeData",
             accepted=code is Code.OK,
             code=str(code),
@@ -56,21 +54,25 @@ class Pushes:
         if push.recipe_id != subject.key:
             return (
                 Code.MALFORMED_MESSAGE,
-                f"RecipeID {push.recipe_id} is not the subject's key {subject.key}",
+                f"RecipeID {push.recipe_id:.128} is not the subject's key {subject.key}",
                 None,
             )
-        known = self.kitchen.find(push.supervisor, push.recipe_id)
-        if known is None:
+        found = self.kitchen.find(push.supervisor, push.recipe_id)
+        if found is None:
             return (
                 Code.UNKNOWN_RECIPE,
-                f"no recipe {push.recipe_id} of {push.supervisor} came to this node",
+                f"no recipe {push.recipe_id} of {push.supervisor:.32} came to this node",
                 None,
             )
         if subject.party != push.supervisor:
-            return Code.UNAUTHORISED, f"sent by {subject.party}, but Supervisor says {push.supervisor}", None
-        if not isinstance(known, Session) or known.state.over:
+            return (
+                Code.UNAUTHORISED,
+                f"sent by {subject.party}, but Supervisor says {push.supervisor:.32}",
+                None,
+            )
+        if not isinstance(found, Session) or found.state.over:
             return Code.TERMINAL, "the bake has ended", None
-        pushed = known.pushed
+        pushed = found.pushed
         if push.request not in pushed.requests:
             names = ", ".join(sorted(pushed.requests)) or "none"
             return (
@@ -98,4 +100,4 @@ class Pushes:
             )
         if pushed.bytes + len(push.data) > MAX_BYTES:
             return Code.TOO_LARGE, f"pushes of a bake may hold {MAX_BYTES} bytes together", None
-        return Code.OK, f"{len(push.data)} bytes kept", known
+        return Code.OK, f"{len(push.data)} bytes kept", found

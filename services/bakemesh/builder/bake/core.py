@@ -46,6 +46,9 @@ from bakemesh.protocol.builder.lifecycle import Phase
 from bakemesh.protocol.builder.spec.model import OnFailure, Recipe, Step
 
 MAX_BACKOFF_MS = 3_600_000
+MAX_PAUSES = (
+    32  # that wait for the boundary; a newer one supersedes the oldest, so that a bake's state stays small
+)
 _ENDED_BY = {Stopping.SKIP, Stopping.RETRY, Stopping.CANCEL}
 
 
@@ -385,7 +388,9 @@ class _Turn:
             self.effects.append(ack(control, AckOutcome.PAUSED))
         else:
             pending = PendingPause(control.sent_as, control.ctrlseq, control.issuedby)
-            self.set(rest=True, pauses=(*state.pauses, pending))
+            waiting = (*state.pauses, pending)
+            self.effects += [ack(pause, AckOutcome.SUPERSEDED) for pause in waiting[:-MAX_PAUSES]]
+            self.set(rest=True, pauses=waiting[-MAX_PAUSES:])
             if state.running and self.cursor_step.KIND == "recipe":
                 self.effects.append(TellChild(Verb.PAUSE))
 

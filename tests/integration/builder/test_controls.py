@@ -1,0 +1,599 @@
+"""Controls of a real Builder: what each verb does, its one acknowledgement, every refusal in its order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakemesh.protocol.builder.codes import Verb
+from bakemesh.protocol.builder.messages import (
+    BakeCancelled,
+    BakeFailed,
+    BakePaused,
+    BakeRestarted,
+    BakeStatus,
+    BakeSuccess,
+    Result,
+)
+from bakemesh.supervisor import Bake, NodeUnreachable
+from support.controls import control
+from support.house import House, acks, alive, house_fixture, output_of, python, running_house, said, tale
+from support.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+house = house_fixture("--operator", "ops", "--kill-grace-ms", "300")
+
+RETRYABLE = 'retryable="yes"'
+AFTER = '<cli name="after" command="true"/>'
+
+
+async def ok(asked: object) -> Result:
+    """The Result of a control that must be accepted."""
+    result: Result = await asked  # type: ignore[misc]
+    assert (result.accepted, result.code) == (True, "ok"), result
+    return result
+
+
+def paused(status: BakeStatus) -> bool:
+    return isinstance(status, BakePaused)
+
+
+async def at_rest(bake: Bake, times: int = 1) -> BakePaused:
+    """The nth Bake.Paused."""
+    count = 0
+
+    def nth(status: BakeStatus) -> bool:
+        nonlocal count
+        count += isinstance(status, BakePaused)
+        return count == times
+
+    found = await said(bake, nth)
+    assert isinstance(found, BakePaused)
+    return found
+
+
+# -- Pause and Start
+
+
+async def test_pause_holds_at_the_boundary_and_start_resumes(house: House) -> None:
+    gate = house.gate()
+    bake = await house.bake(f'<recipe name="rests">{house.held_at(gate, "slow")}{AFTER}</recipe>')
+    await house.reached(bake, 0)
+    first = await ok(bake.pause())
+    assert (first.verb, first.recipe_id, first.node_id) == ("Pause", bake.recipe_id, "alpha")
+    second = await ok(bake.pause())
+    gate.open()
+    rest = await at_rest(bake)
+    assert (rest.stepindex, rest.code, rest.outcome, rest.final) == (1, None, "paused", False)
+    third = await ok(bake.pause())
+    fourth = await ok(bake.start())
+    story = await house.story(bake)
+    assert tale(story) == [
+        "start",
+        "0 begins",
+        "0 ok",
+        "ack Pause paused",
+        "ack Pause paused",
+        "Paused",
+        "ack Pause paused",
+        "ack Start restarted",
+        "Restarted",
+        "1 begins",
+        "1 ok",
+        "Success",
+    ]
+    told = [s for s in story if s.kind == "ack"]
+    assert [s.ctrlseq for s in told] == [r.ctrlseq for r in (first, second, third, fourth)]
+    assert {s.issuedby for s in told} == {"boss"}
+    again = next(s for s in story if isinstance(s, BakeRestarted))
+    assert (again.outcome, again.stepindex, again.final) == ("restarted", 1, False)
+
+
+async def test_start_withdraws_a_pending_pause_and_changes_nothing_on_a_running_bake(house: House) -> None:
+    gate = house.gate()
+    bake = await house.bake(f'<recipe name="goes">{house.held_at(gate, "slow")}{AFTER}</recipe>')
+    await house.reached(bake, 0)
+    await ok(bake.pause())
+    await ok(bake.start())
+    await ok(bake.start())
+    gate.open()
+    story = await house.story(bake)
+    assert acks(story) == [("Pause", "superseded"), ("Start", "restarted"), ("Start", "restarted")]
+    assert not [s for s in story if isinstance(s, BakePaused | BakeRestarted)]
+    assert isinstance(story[-1], BakeSuccess)
+
+
+@pytest.mark.parametrize("verb", [Verb.CANCEL, Verb.TERMINATE])
+async def test_cancel_supersedes_a_pending_pause_and_ends_at_once(house: House, verb: Verb) -> None:
+    gate = house.gate()
+    bake = await house.bake(f'<recipe name="ends">{house.held_at(gate, "slow")}{AFTER}</recipe>')
+    await house.reached(bake, 0)
+    await ok(bake.pause())
+    result = await ok(bake.control(verb))
+    story = await house.story(bake)
+    assert tale(story) == [
+        "start",
+        "0 begins",
+        "ack Pause superseded",
+        f"ack {verb} cancelled",
+        "0 cancelled",
+        "Cancelled",
+    ]
+    end = story[-1]
+    assert isinstance(end, BakeCancelled)
+    assert (end.outcome, end.stepindex) == ("cancelled", 0)
+    assert "no survivors" in story[-2].summary
+    assert [s.ctrlseq for s in story if s.verb == verb] == [result.ctrlseq]
+    assert end.lastseq == story[-2].lastseq == len([chunk async for chunk in bake.data()])
+
+
+async def test_the_end_of_the_bake_supersedes_a_pending_pause(house: House) -> None:
+    gate, other = house.gate(), house.gate()
+    good = await house.bake(f'<recipe name="good">{house.held_at(gate, "only")}</recipe>')
+    bad = await house.bake(
+        f'<recipe name="bad"><cli shell="yes" data-interval-ms="0"'
+        f' command="echo {house.canary()}; {other.wait}; exit 3"/>{AFTER}</recipe>'
+    )
+    for bake in (good, bad):
+        await house.reached(bake, 0)
+        await ok(bake.pause())
+    gate.open()
+    other.open()
+    story = await house.story(good)
+    assert tale(story)[-3:] == ["0 ok", "ack Pause superseded", "Success"]
+    story = await house.story(bad)
+    assert tale(story)[-3:] == ["0 failed", "ack Pause superseded", "Failed"]
+
+
+async def test_cancel_ends_a_bake_that_rests(house: House) -> None:
+    gate = house.gate()
+    resting = await house.bake(f'<recipe name="resting">{house.held_at(gate, "a")}{AFTER}</recipe>')
+    held = await house.bake('<recipe name="held"><cli command="false" on-failure="hold"/></recipe>')
+    await house.reached(resting, 0)
+    await ok(resting.pause())
+    gate.open()
+    for bake in (resting, held):
+        await at_rest(bake)
+        await ok(bake.cancel())
+        assert tale(await house.story(bake))[-3:] == ["Paused", "ack Cancel cancelled", "Cancelled"]
+
+
+# -- SkipStep and RetryStep
+
+
+async def test_skip_kills_a_running_step_and_goes_on(house: House) -> None:
+    gate = house.gate()
+    secret = house.canary()
+    bake = await house.bake(
+        f'<recipe name="skips">{house.held_at(gate, "slow")}'
+        f'<cli name="after" command="echo {secret}"/></recipe>'
+    )
+    await house.reached(bake, 0)
+    await ok(bake.skip_step())
+    story = await house.story(bake)
+    assert tale(story) == [
+        "start",
+        "0 begins",
+        "ack SkipStep skipped",
+        "0 cancelled",
+        "1 begins",
+        "1 ok",
+        "Success",
+    ]
+    output = await output_of(bake)
+    assert output[1, "stdout"] == f"{secret}\n".encode()
+    assert output[0, "stdout"] == f"{house.canaries[-1]}\n".encode(), "what a skipped step wrote is not lost"
+
+
+async def test_skip_on_a_paused_bake_leaves_it_paused(house: House) -> None:
+    gate = house.gate()
+    bake = await house.bake(
+        f'<recipe name="skims">{house.held_at(gate, "slow")}'
+        '<cli command="false"/><cli command="false"/></recipe>'
+    )
+    await house.reached(bake, 0)
+    await ok(bake.pause())
+    gate.open()
+    await at_rest(bake)
+    refused = await bake.retry_step()
+    assert refused.code == "no_step", "the cursor's step has not begun"
+    await ok(bake.skip_step())
+    await ok(bake.skip_step())
+    refused = await bake.skip_step()
+    assert (refused.accepted, refused.code) == (False, "no_step")
+    assert bake.terminal is None
+    await ok(bake.start())
+    story = await house.story(bake)
+    assert tale(story)[4:] == [
+        "Paused",
+        "ack SkipStep skipped",
+        "1 skipped",
+        "ack SkipStep skipped",
+        "2 skipped",
+        "ack Start restarted",
+        "Restarted",
+        "Success",
+    ]
+    skipped = [s for s in story if s.outcome == "skipped" and s.kind == "step"]
+    assert [s.attempt for s in skipped] == [None, None], "a step that never began has no attempt"
+    assert [s.exitcode for s in skipped] == [None, None]
+
+
+async def test_retry_kills_a_running_step_and_runs_it_again(house: House) -> None:
+    gate = house.gate()
+    bake = await house.bake(
+        f'<recipe name="again">{house.held_at(gate, "slow", RETRYABLE)}'
+        f"{house.held_at(gate, 'guarded')}</recipe>"
+    )
+    await house.reached(bake, 0)
+    await ok(bake.retry_step())
+    await house.reached(bake, 0, attempt=2)
+    gate.open()
+    await house.reached(bake, 1)
+    story = await house.story(bake)
+    assert tale(story)[:6] == [
+        "start",
+        "0 begins",
+        "ack RetryStep retrying",
+        "0 cancelled",
+        "0 begins",
+        "0 ok",
+    ]
+    assert [s.attempt for s in story if s.kind == "step" and s.stepindex == 0] == [1, 1, 2, 2]
+    ended = next(s for s in story if s.outcome == "cancelled")
+    assert ended.exitcode == -15
+
+
+async def test_retry_needs_retryable(house: House) -> None:
+    gate = house.gate()
+    bake = await house.bake(f'<recipe name="once">{house.held_at(gate, "slow")}</recipe>')
+    await house.reached(bake, 0)
+    refused = await bake.retry_step()
+    assert (refused.accepted, refused.code) == (False, "not_retryable")
+    gate.open()
+    story = await house.story(bake)
+    assert tale(story) == ["start", "0 begins", "0 ok", "Success"]
+
+
+async def test_the_last_of_skip_and_retry_counts(house: House) -> None:
+    """Both come while the step is still dying; each is acknowledged, the later one is what happens."""
+    stubborn = f"trap : TERM; echo {house.canary()}; while :; do sleep 0.02; done"
+    bake = await house.bake(
+        f'<recipe name="both"><cli shell="yes" retryable="yes" data-interval-ms="0" command="{stubborn}"/>'
+        f"{AFTER}</recipe>"
+    )
+    await house.reached(bake, 0)
+    await asyncio.gather(ok(bake.skip_step()), ok(bake.retry_step()))
+    await house.reached(bake, 0, attempt=2)
+    await asyncio.gather(ok(bake.retry_step()), ok(bake.skip_step()))
+    story = await house.story(bake)
+    assert tale(story) == [
+        "start",
+        "0 begins",
+        "ack SkipStep skipped",
+        "ack RetryStep retrying",
+        "0 cancelled",
+        "0 begins",
+        "ack RetryStep retrying",
+        "ack SkipStep skipped",
+        "0 cancelled",
+        "1 begins",
+        "1 ok",
+        "Success",
+    ]
+
+
+# -- held
+
+
+async def test_a_held_bake(house: House) -> None:
+    """Start is refused; Pause is taken at once and makes it rest after the step; Retry and Skip run on."""
+    flag = house.gate()
+    flaky = f"echo {house.canary()}; [ -e '{flag.path}' ] || exit 3"
+    bake = await house.bake(
+        '<recipe name="holds" on-failure="hold">'
+        f'<cli name="flaky" shell="yes" retryable="yes" command="{flaky}"/>'
+        f'<cli name="bad" command="false"/>{AFTER}</recipe>'
+    )
+    rest = await at_rest(bake)
+    assert (rest.code, rest.stepindex, rest.outcome) == ("held", 0, "paused")
+    refused = await bake.start()
+    assert (refused.accepted, refused.code) == (False, "held")
+    assert "RetryStep" in refused.summary
+    await ok(bake.retry_step())  # fails again: held again
+    await at_rest(bake, 2)
+    await ok(bake.pause())
+    flag.open()
+    await ok(bake.retry_step())
+    rest = await at_rest(bake, 3)
+    assert (rest.code, rest.stepindex) == (None, 1), "after the step it rests as paused"
+    await ok(bake.start())
+    rest = await at_rest(bake, 4)
+    assert (rest.code, rest.stepindex) == ("held", 1)
+    assert (await bake.retry_step()).code == "not_retryable"
+    await ok(bake.pause())
+    await ok(bake.skip_step())
+    rest = await at_rest(bake, 5)
+    assert (rest.code, rest.stepindex) == (None, 2)
+    await ok(bake.start())
+    story = await house.story(bake)
+    assert tale(story) == [
+        *("start", "0 begins", "0 failed", "Paused"),
+        *("ack RetryStep retrying", "Restarted", "0 begins", "0 failed", "Paused"),
+        *("ack Pause paused", "ack RetryStep retrying", "Restarted", "0 begins", "0 ok", "Paused"),
+        *("ack Start restarted", "Restarted", "1 begins", "1 failed", "Paused"),
+        *("ack Pause paused", "ack SkipStep skipped", "Restarted", "1 skipped", "Paused"),
+        *("ack Start restarted", "Restarted", "2 begins", "2 ok", "Success"),
+    ]
+    end = story[-1]
+    assert isinstance(end, BakeSuccess)
+    assert end.failedsteps == [], "they were retried or skipped, not continued over"
+
+
+async def test_a_pause_that_waits_is_acknowledged_when_the_step_is_held(house: House) -> None:
+    gate = house.gate()
+    bake = await house.bake(
+        f'<recipe name="holds"><cli shell="yes" on-failure="hold" data-interval-ms="0"'
+        f' command="echo {house.canary()}; {gate.wait}; exit 4"/>{AFTER}</recipe>'
+    )
+    await house.reached(bake, 0)
+    await ok(bake.pause())
+    gate.open()
+    await at_rest(bake)
+    await ok(bake.skip_step())
+    await at_rest(bake, 2)
+    await ok(bake.cancel())
+    assert tale(await house.story(bake)) == [
+        *("start", "0 begins", "0 failed", "ack Pause paused", "Paused"),
+        *("ack SkipStep skipped", "Restarted", "0 skipped", "Paused"),
+        *("ack Cancel cancelled", "Cancelled"),
+    ]
+
+
+# -- refusals
+
+
+async def test_every_refusal_in_its_order(house: House) -> None:
+    """Each message has all the later faults too: the first code that applies is the answer. Nothing of it
+    shows on the owner's Status, and none uses a ctrlseq up.
+    """
+    gate = house.gate()
+    bake = await house.bake(f'<recipe name="steer">{house.held_at(gate, "slow")}</recipe>')
+    ended = await house.bake('<recipe name="over"><cli command="true"/></recipe>')
+    await ended.outcome()
+    await house.reached(bake, 0)
+    identity, bus = bake.identity, house.bus
+    nobody = replace(identity, recipe_id="boss-steer-999999")
+    await ok(control(bus, identity, "Start", 100))
+
+    async def code(*args: object, **more: object) -> tuple[str, str, int | None]:
+        result = await control(bus, *args, **more)  # type: ignore[arg-type]
+        assert not result.accepted
+        assert result.summary
+        return result.code, result.verb, result.ctrlseq
+
+    for missing in ("Supervisor", "Recipe", "RecipeID", "Node", "NodeID", "ctrlseq", "issuedby"):
+        assert await code(nobody, "Explode", 1, without=(missing,), party="thief") == (
+            "malformed_message",
+            "Explode",
+            None,
+        ), missing
+    assert (await code(nobody, "Explode", "one"))[0] == "malformed_message"
+    assert (await code(nobody, "Explode", -1))[0] == "malformed_message"
+    assert (await code(nobody, "Explode", 2**63))[0] == "malformed_message"
+    assert (await code(identity, "Explode", 1, key="boss-other-1"))[0] == "malformed_message"
+    assert await code(nobody, "Explode", 1, party="thief") == ("malformed_verb", "Explode", 1)
+    assert await code(identity, "pause", 101) == ("malformed_verb", "pause", 101), "verbs have their case"
+    assert await code(nobody, "Pause", 1, party="thief", issuedby="boss") == ("unknown_recipe", "Pause", 1)
+    assert await code(identity, "Pause", 101, party="thief", issuedby="boss") == (
+        "unauthorised",
+        "Pause",
+        101,
+    )
+    assert await code(identity, "Pause", 101, party="boss", issuedby="ops") == ("unauthorised", "Pause", 101)
+    assert await code(identity, "Pause", 101, party="thief") == ("unauthorised", "Pause", 101)
+    assert await code(identity, "RetryStep", 100) == ("stale_ctrlseq", "RetryStep", 100), "the same again"
+    assert await code(identity, "RetryStep", 99) == ("stale_ctrlseq", "RetryStep", 99)
+    assert await code(identity, "RetryStep", 5000) == ("not_retryable", "RetryStep", 5000)
+    await ok(control(bus, identity, "Start", 101))  # 5000 was not used up
+
+    ended_as = ended.identity
+    assert await code(ended_as, "RetryStep", 1, party="thief") == ("unauthorised", "RetryStep", 1)
+    assert await code(ended_as, "RetryStep", 1) == ("terminal", "RetryStep", 1)
+
+    held = await house.bake('<recipe name="held"><cli command="false" on-failure="hold"/></recipe>')
+    await at_rest(held)
+    await ok(control(bus, held.identity, "Pause", 7))
+    assert await code(held.identity, "Start", 7) == ("stale_ctrlseq", "Start", 7)
+    assert await code(held.identity, "Start", 8) == ("held", "Start", 8)
+    await ok(control(bus, held.identity, "Cancel", 8))
+    await held.outcome()
+    assert await code(held.identity, "Start", 8) == ("stale_ctrlseq", "Start", 8), (
+        "stale comes before terminal"
+    )
+    assert await code(held.identity, "Start", 9) == ("terminal", "Start", 9)
+
+    gate.open()
+    assert acks(await house.story(bake)) == [("Start", "restarted"), ("Start", "restarted")]
+    assert acks(await house.story(held)) == [("Pause", "paused"), ("Cancel", "cancelled")]
+
+
+async def test_an_operator_steers_with_a_sequence_of_its_own(house: House) -> None:
+    gate = house.gate()
+    bake = await house.bake(f'<recipe name="run">{house.held_at(gate, "slow")}{AFTER}</recipe>')
+    await house.reached(bake, 0)
+    await ok(bake.start())  # milliseconds since the epoch
+    await ok(control(house.bus, bake.identity, "Pause", 1, party="ops"))
+    assert (await control(house.bus, bake.identity, "Pause", 1, party="ops")).code == "stale_ctrlseq"
+    gate.open()
+    await at_rest(bake)
+    await ok(control(house.bus, bake.identity, "Terminate", 2, party="ops"))
+    story = await house.story(bake)
+    assert [(s.verb, s.ctrlseq, s.issuedby) for s in story if s.kind == "ack"][1:] == [
+        ("Pause", 1, "ops"),
+        ("Terminate", 2, "ops"),
+    ]
+
+
+async def test_entry_keys_have_no_case(house: House) -> None:
+    gate = house.gate()
+    bake = await house.bake(f'<recipe name="case">{house.held_at(gate, "slow")}</recipe>')
+    await house.reached(bake, 0)
+    await ok(
+        control(
+            house.bus,
+            bake.identity,
+            "Start",
+            without=("RecipeID", "ctrlseq"),
+            RECIPEID=bake.recipe_id,
+            CtrlSeq=3,
+        )
+    )
+    twice = await control(house.bus, bake.identity, "Start", 4, CTRLSEQ=5)
+    assert twice.code == "malformed_message"
+    gate.open()
+    await house.story(bake)
+
+
+async def test_a_refusal_never_sends_back_more_than_names(house: House) -> None:
+    """A megabyte in an entry is refused in a few hundred bytes: the Builder is nobody's amplifier."""
+    bake = await house.bake(f'<recipe name="short"><cli command="echo {house.canary()}"/></recipe>')
+    await bake.outcome()
+    result = await control(house.bus, bake.identity, "Pause", 1, Supervisor="x" * 2**20, issuedby="y" * 2**20)
+    assert result.code == "unknown_recipe"
+    assert result.supervisor is None
+    assert len(house.bus.seal(result).payload) < 2048
+
+
+# -- the tree
+
+
+TREE = """
+import os, signal, sys, time
+mark = sys.argv[1]
+ME = [sys.executable, "-I", "-S", "-c"]
+STUBBORN = "import signal, time\\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\\nwhile True: time.sleep(1)"
+def start(code, *, setsid=False, env=None):
+    pid = os.fork()
+    if pid == 0:
+        if setsid:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+        os.execve(ME[0], [*ME, code, mark], os.environ if env is None else env)
+    return pid
+start("import time; time.sleep(600)")
+start(STUBBORN)
+start(STUBBORN, setsid=True)                       # a daemon that ignores TERM
+start("import time; time.sleep(600)", setsid=True, env={})   # one that is nobody's by its environment
+os.kill(start("import time; time.sleep(600)"), signal.SIGSTOP)
+print(sys.argv[2], flush=True)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True: time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("verb", [Verb.CANCEL, Verb.SKIP_STEP, Verb.RETRY_STEP])
+async def test_a_kill_leaves_nothing_of_the_tree(house: House, verb: Verb) -> None:
+    script = house.folder / "tree.py"
+    script.write_text(TREE)
+    mark, secret = f"mark-{house.canary()}", house.canary()
+    words = "".join(f"<arg>{word}</arg>" for word in (sys.executable, script, mark, secret))
+    step = f'<cli name="tree" retryable="yes" data-interval-ms="0">{words}</cli>'
+    bake = await house.bake(f'<recipe name="tree">{step}{AFTER}</recipe>')
+    await house.reached(bake, 0)
+    await eventually(lambda: len(alive(mark)) == 6, what="the whole tree")
+    before = set(alive(mark))
+    await ok(bake.control(verb))
+    ended = await said(bake, lambda s: s.kind == "step" and s.outcome)
+    assert not before & set(alive(mark)), "dead when the step says that it has ended"
+    assert ended.outcome == "cancelled"
+    assert "no survivors" in ended.summary
+    if verb is Verb.RETRY_STEP:
+        await house.reached(bake, 0, attempt=2)
+        await ok(bake.cancel())
+    await house.story(bake)
+    assert not alive(mark)
+
+
+# -- a Builder that is gone, and a storm
+
+
+async def test_a_control_for_a_dead_builder_fails_at_once(tmp_path: Path) -> None:
+    async with running_house(tmp_path) as own:
+        bake = await own.bake('<recipe name="long" on-failure="hold"><cli command="false"/></recipe>')
+        await at_rest(bake)
+        await own.node.kill9()
+        with pytest.raises(NodeUnreachable):
+            await bake.cancel()
+        await own.node.start()
+        await ok(bake.cancel())
+        await own.story(bake)
+
+
+async def test_a_storm_of_controls(tmp_path: Path) -> None:
+    """10,000 controls at once: every one is answered, the Builder lives, a bake beside it loses nothing, and
+    every accepted one is acknowledged exactly once.
+    """
+    storm = 10_000
+    async with running_house(
+        tmp_path, "--operator", "ops", "--operator", "calm", "--control-rate", "20"
+    ) as own:
+        gate, other = own.gate(), own.gate()
+        victim = await own.bake(f'<recipe name="victim">{own.held_at(gate, "slow")}{AFTER}</recipe>')
+        secret = own.canary()
+        chatty = python(
+            f"import os, time\ni = 0\nwhile not os.path.exists({str(other.path)!r}):\n"
+            f"    i += 1\n    print(i, {secret!r}, flush=True)\n    time.sleep(0.001)\n"
+        )
+        beside = await own.bake(f'<recipe name="beside" data-interval-ms="50"><cli>{chatty}</cli></recipe>')
+        await own.reached(victim, 0)
+        await own.reached(beside, 0)
+
+        async def one(number: int) -> Result:
+            verb = ("Pause", "Start", "Pause", "SkipStop")[number % 4]
+            return await control(own.bus, victim.identity, verb, number + 1, party="ops", timeout=100)
+
+        results = await asyncio.gather(*(one(number) for number in range(storm)))
+        counts = {code: sum(r.code == code for r in results) for code in {r.code for r in results}}
+        assert set(counts) == {"ok", "malformed_verb", "rate_limited"}, counts
+        assert counts["malformed_verb"] == storm // 4
+        assert counts["ok"] >= 100
+        assert all(r.retryms and r.retryms > 0 for r in results if r.code == "rate_limited")
+        # Another issuer is not held up, and the bake beside runs on.
+        await ok(control(own.bus, victim.identity, "Start", 1, party="calm"))
+        gate.open()
+        other.open()
+        story = await own.story(victim)
+        told = [s.ctrlseq for s in story if s.kind == "ack" and s.issuedby == "ops"]
+        assert sorted(told) == sorted(r.ctrlseq for r in results if r.accepted)
+        await own.story(beside)
+        lines = (await output_of(beside))[0, "stdout"].decode().splitlines()
+        assert lines == [f"{i} {secret}" for i in range(1, len(lines) + 1)]
+
+
+async def test_pauses_that_wait_are_bounded(house: House) -> None:
+    """Of many pending Pauses the oldest is superseded by the newest: a bake's state stays small."""
+    gate = house.gate()
+    bake = await house.bake(f'<recipe name="many">{house.held_at(gate, "slow")}{AFTER}</recipe>')
+    await house.reached(bake, 0)
+    for number in range(1, 101):
+        await ok(control(house.bus, bake.identity, "Pause", number))
+    gate.open()
+    await at_rest(bake)
+    await ok(bake.cancel())
+    told = [(s.ctrlseq, s.outcome) for s in await house.story(bake) if s.verb == "Pause"]
+    assert sorted(seq for seq, _ in told if seq) == list(range(1, 101)), "one each"
+    assert [seq for seq, outcome in told if outcome == "paused"] == list(range(69, 101))
+
+
+async def test_a_failed_bake_takes_no_control(house: House) -> None:
+    bake = await house.bake('<recipe name="fails"><cli command="false"/></recipe>')
+    assert isinstance(await bake.outcome(), BakeFailed)
+    for verb in Verb:
+        refused = await bake.control(verb)
+        assert (refused.accepted, refused.code, refused.verb) == (False, "terminal", verb)
