@@ -35,14 +35,17 @@ from bakemesh.builder.pushes import Pushes
 from bakemesh.builder.rates import Buckets, Rate
 from bakemesh.builder.retention import Retention
 from bakemesh.builder.settings import BuilderSettings
+from bakemesh.builder.steps import SUPPORTED
 from bakemesh.builder.steps.base import Children
 from bakemesh.bus.connection import Bus
+from bakemesh.bus.discovery import announce
 from bakemesh.bus.inbox import Inbox
 from bakemesh.bus.streams import Sizes, ensure_node_streams
 from bakemesh.bus.writer import StreamWriter
 from bakemesh.processes import Keeper, reap_strangers
 from bakemesh.protocol import storage
 from bakemesh.protocol.builder.spec import Limits
+from bakemesh.protocol.envelope import VERSION
 from bakemesh.protocol.subjects import CONTROL, pattern
 
 log = logging.getLogger(__name__)
@@ -212,6 +215,20 @@ class _Builder:
                     ("children", self.children.run()),
                 )
             ]
+            announced = await announce(
+                bus,
+                "builder",
+                version=presence.version,
+                description=f"the Builder of node {settings.node}",
+                metadata={
+                    "node": settings.node,
+                    "nodeid": settings.node_id,
+                    "protocols": f"builder-v{VERSION}",
+                    "stepkinds": ",".join(sorted(SUPPORTED)),
+                },
+                endpoints=[serving],
+            )
+            stack.push_async_callback(announced.stop)
             await presence.say()
             ready()
             await self._until(stop, tasks)
