@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bakemesh.builder.bake import core
 from bakemesh.builder.bake.state import (
     ArmRetry,
@@ -34,8 +37,6 @@ from bakemesh.builder.bake.state import (
 from bakemesh.protocol.builder.codes import Code, StepOutcome, Verb
 from bakemesh.protocol.builder.lifecycle import TERMINAL, Phase
 from bakemesh.protocol.builder.spec.model import CliStep, OnFailure, Recipe
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def cli(index: int, **changes: Any) -> CliStep:
@@ -261,7 +262,7 @@ def test_a_held_step_can_be_retried_and_skipped() -> None:
     bake.control(Verb.RETRY_STEP)
     bake.step_ends(StepOutcome.FAILED)
     said = bake.control(Verb.SKIP_STEP)
-    skipped = [e for e in said if isinstance(e, Say) and e.kind == "step"][0]
+    skipped = next(e for e in said if isinstance(e, Say) and e.kind == "step")
     assert skipped.fields["outcome"] == "skipped"
     assert bake.outcomes() == ["paused", "restarted", "paused", "restarted"]
     assert bake.runs == [(0, 1), (0, 2), (1, 1)]

@@ -7,8 +7,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+
 from bakemesh.builder.journal import Journal, JournalClosed, JournalRefused
 from bakemesh.builder.journal.records import get_meta, set_meta
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -62,9 +64,7 @@ async def test_a_full_disk_is_waited_out_and_nothing_is_lost_or_done_twice(path:
     writes = [
         asyncio.create_task(journal.commit(lambda db, n=n: set_meta(db, f"big{n}", blob))) for n in range(3)
     ]
-    async with asyncio.timeout(10):
-        while not journal.full:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: journal.full, within=10, what="a full disk")
     assert not any(task.done() for task in writes)
     journal.db.execute("PRAGMA max_page_count=100000")
     async with asyncio.timeout(10):
@@ -86,7 +86,7 @@ async def test_a_closed_journal_refuses(path: Path) -> None:
 
 def test_another_file_is_refused_with_its_name(path: Path) -> None:
     path.write_bytes(b"this is no database at all, but long enough to be looked at" * 100)
-    with pytest.raises(JournalRefused, match="journal.db"):
+    with pytest.raises(JournalRefused, match=r"journal\.db"):
         Journal(path)
 
 

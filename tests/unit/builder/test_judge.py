@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from bakemesh.builder.judge import Bake, Facts, Forward, Refuse, judge
 from bakemesh.builder.steps import SUPPORTED
 from bakemesh.protocol.builder.spec import Limits
