@@ -61,7 +61,8 @@ lint: $(VENV)/.dev
 check: lint test
 
 bench: $(VENV)/.bench
-	$(BIN)/python -m bench
+	@for each in $(filter-out bench/common.py bench/conftest.py,$(sort $(wildcard bench/*.py))); do \
+		echo "$$each"; $(BIN)/python $$each || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(RUN) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

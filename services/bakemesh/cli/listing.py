@@ -115,8 +115,8 @@ async def _subjects(api: JsApi, stream: str, wanted: str) -> list[subjects.Subje
 
 
 async def _row(mesh: str, key: Key, api: JsApi, stream: str, types: set[str]) -> Row | None:
-    """The bake by its terminal, else by the newest of its last messages of each type."""
-    newest: tuple[int, BakeStatus, str] | None = None
+    """The bake by its terminal, else by the last message of each type."""
+    last: list[tuple[BakeStatus, str]] = []
     for kind in types & TERMINAL_TYPES or types:
         subject = subjects.build(mesh, key.node_id, key.supervisor, key.recipe_id, kind)
         try:
@@ -124,25 +124,23 @@ async def _row(mesh: str, key: Key, api: JsApi, stream: str, types: set[str]) ->
             message = decode(stored.payload).message
         except (NotFound, MessageError):
             continue
-        if isinstance(message, BakeStatus) and (newest is None or message.serial > newest[0]):
-            newest = (message.serial, message, stored.time)
-    if newest is None:
+        if isinstance(message, BakeStatus):
+            last.append((message, stored.time))
+    if not last:
         return None
-    _, status, at = newest
-    return Row(key, status.recipe, status.node, state_of(status, types), status.pct, status.summary, at)
+    status, at = max(last, key=lambda each: each[0].serial)
+    state = state_of([message for message, _ in last])
+    return Row(key, status.recipe, status.node, state, status.pct, status.summary, at)
 
 
-def state_of(status: BakeStatus, types: Iterable[str]) -> str:
-    """A bake's state by its newest message; a heartbeat of a resting bake says so in its summary alone."""
-    if isinstance(status, BakeOutcome):
-        if status.type == f"{BAKE}.Paused" and status.code == "held":
-            return "held"
-        return _STATES[status.type.rpartition(".")[2]]
-    words = status.summary.lower().split()
-    for word in ("queued", "paused", "held"):
-        if words[:1] == [word]:
-            return word
-    return "running"
+def state_of(last: Iterable[BakeStatus]) -> str:
+    """A bake's state by its last message of each type: a rest lasts until the next Restarted or terminal."""
+    newest = max(last, key=lambda status: (isinstance(status, BakeOutcome), status.serial))
+    if not isinstance(newest, BakeOutcome):
+        return "queued" if newest.summary.startswith("queued") else "running"
+    if newest.code == "held" and newest.type not in TERMINAL_TYPES:
+        return "held"
+    return _STATES[newest.type.rpartition(".")[2]]
 
 
 async def _waiting(bus: Bus, known: Iterable[Key]) -> list[Row]:
