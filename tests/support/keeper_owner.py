@@ -1,7 +1,7 @@
 """A stand-in for the Builder that is made to be killed; its settings are JSON in `OWNER`.
 
-Starts a keeper and `steps` zoos of `kinds`, writes a JSON line with the pids, then does what `then` says and waits.
-Bounded: it ends by itself after 40 s.
+Starts a keeper and `steps` zoos of `kinds`, writes a JSON line with the pids, then queues starts or
+tells how its steps end. Bounded: it ends by itself after 40 s.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.processes import PATH, grow  # noqa: E402
-
-from bakemesh.processes import Keeper, ProcessSpec  # noqa: E402
-from bakemesh.processes.cgroup import StepCgroup  # noqa: E402
+from bakemesh.processes import Keeper, ProcessSpec
+from bakemesh.processes.cgroup import StepCgroup
+from support.processes import PATH, grow
 
 
 def tell(**facts: Any) -> None:

@@ -14,9 +14,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.waiting import eventually
-
 from bakemesh.processes import Keeper, Minded, ProcessSpec
+from support.waiting import eventually
 
 HERE = Path(__file__).parent
 PATH = {"PATH": "/usr/bin:/bin"}
@@ -90,24 +89,32 @@ async def read_until(fd: int, end: bytes | None = None, *, within: float = 20) -
     return data
 
 
-@contextlib.contextmanager
-def pipe() -> Any:
-    """A pipe's two ends, closed after; the writing one may be closed before."""
-    reading, writing = os.pipe()
-    try:
-        yield reading, writing
-    finally:
-        os.close(reading)
-        with contextlib.suppress(OSError):
-            os.close(writing)
+class Pipe:
+    """A pipe, closed at the end of a `with`; the writing end is closed by `given` once a process has it."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+
+    def given(self) -> None:
+        """Closes the writing end here, so that the pipe ends with its last process."""
+        if self.writing >= 0:
+            os.close(self.writing)
+        self.writing = -1
+
+    def __enter__(self) -> Pipe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.given()
+        os.close(self.reading)
 
 
 async def grow(keeper: Keeper, kinds: str, n: int, marker: str) -> Minded:
     """Starts a zoo under the keeper and waits until it stands."""
-    with pipe() as (reading, writing):
-        minded = await keeper.spawn(ProcessSpec(zoo(kinds, n, marker), PATH), stdout=writing)
-        os.close(writing)
-        assert b"up" in await read_until(reading, b"up")
+    with Pipe() as pipe:
+        minded = await keeper.spawn(ProcessSpec(zoo(kinds, n, marker), PATH), stdout=pipe.writing)
+        pipe.given()
+        assert b"up" in await read_until(pipe.reading, b"up")
     return minded
 
 
@@ -120,12 +127,12 @@ async def output(
     stderr: bool = False,
 ) -> bytes:
     """What a program that ends well writes."""
-    with pipe() as (reading, writing):
+    with Pipe() as pipe:
         minded = await keeper.spawn(
-            ProcessSpec(argv, env, cwd), stdout=writing, stderr=writing if stderr else None
+            ProcessSpec(argv, env, cwd), stdout=pipe.writing, stderr=pipe.writing if stderr else None
         )
-        os.close(writing)
-        data = await read_until(reading)
+        pipe.given()
+        data = await read_until(pipe.reading)
         end = await minded.exited()
         assert end.code == 0, (end, data)
         await minded.sweep()
@@ -166,7 +173,7 @@ class Owner:
 
 @contextlib.asynccontextmanager
 async def owner(marker: str, **settings: Any) -> AsyncIterator[Owner]:
-    """Runs the stand-in (`keeper_owner.py`) and waits until its steps stand; whatever is left after is killed."""
+    """Runs the stand-in (`keeper_owner.py`) until its steps stand; whatever is left after is killed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(HERE / "keeper_owner.py"),

@@ -35,6 +35,7 @@ class Minded:
         self.pid = 0
         self.start_time = 0  # clock ticks since boot: with the pid it names the process for good
         self.minder = 0
+        self._lost = False  # killed because the keeper died
         self.cut_off = False  # the minder is gone without having said that nothing lives
         self.over = (
             asyncio.Event()
@@ -111,7 +112,7 @@ class Minded:
     # What the minder says
 
     def _readable(self) -> None:
-        while True:
+        while self._control.fileno() >= 0:
             try:
                 data = self._control.recv(LARGEST_ANSWER)
             except (BlockingIOError, InterruptedError):
@@ -133,20 +134,24 @@ class Minded:
                 if not self._started.done():
                     self._started.set_result(None)
             case frames.Refused(stage, errno):
+                self._disconnect()
                 self._refuse(refused(self._spec, stage, errno))
             case frames.Exited(status, max_rss_kib, cpu_us, cut):
                 code = os.waitstatus_to_exitcode(status)
                 spent = (max_rss_kib, cpu_us / 1e6)
                 self._last = Swept(0, (), *spent)
                 if cut:
-                    self._end(Exit(None, None, *spent, lost=True))
+                    self._lost = True  # told when nothing of it lives any more
                 elif code < 0:
                     self._end(Exit(None, -code, *spent))
                 else:
                     self._end(Exit(code, None, *spent))
             case frames.Alive(killed, survivors):
+                self._end_lost()
                 self._sweep_done(Swept(killed, survivors, self._last.max_rss_kib, self._last.cpu_s))
             case frames.Nothing(killed, max_rss_kib, cpu_us):
+                self._disconnect()
+                self._end_lost()
                 self._sweep_done(Swept(killed, (), max_rss_kib, cpu_us / 1e6))
                 self.over.set()
 
@@ -155,6 +160,10 @@ class Minded:
             self._started.set_result(why)
         self._sweep_done(Swept(0))
         self.over.set()
+
+    def _end_lost(self) -> None:
+        if self._lost:
+            self._end(Exit(None, None, self._last.max_rss_kib, self._last.cpu_s, lost=True))
 
     def _end(self, end: Exit) -> None:
         if not self._exit.done():

@@ -122,7 +122,7 @@ class Minder:
         if verb == b"kill":
             seconds = int(grace) / 1000
             if seconds > 0 and self.kill_at is None:
-                tree.fell(os.getpid(), tree.look(), tree.terminate)
+                tree.terminate_all(os.getpid())
             self.kill_by(now + seconds)
         elif verb == b"sweep":
             self.kill_by(now if self.kill_at is None else self.kill_at)

@@ -20,6 +20,7 @@ ROUND_S = 0.002
 SLOW_ROUND_S = 0.2
 WHO_S = 5.0  # after so long whoever still lives is named, and rounds get slow
 MOST_NAMED = 100
+MOST_ROUNDS = 20
 
 
 def read(path: str) -> bytes:
@@ -134,6 +135,25 @@ def kill(pid: int, above: int) -> None:
 def terminate(pid: int, above: int) -> None:
     """A strike: TERM, and CONT, for a stopped process would sleep through it."""
     signal(pid, above, TERM, CONT)
+
+
+def terminate_all(top: int) -> None:
+    """TERM and CONT to everything below `top`, once each.
+
+    The whole tree is read before it is struck: a parent dies of TERM at once, and its children are then
+    nobody's to find below it. Read again until nobody new is found, for those born meanwhile; within bounds,
+    for a tree can fork for ever and what is missed here is killed later.
+    """
+    told: set[int] = set()
+    for _ in range(MOST_ROUNDS):
+        found: list[tuple[int, int]] = []
+        fell(top, look(), lambda pid, above: found.append((pid, above)))  # noqa: B023 - called at once
+        new = [(pid, above) for pid, above in found if pid not in told]
+        if not new:
+            return
+        for pid, above in new:
+            told.add(pid)
+            terminate(pid, above)
 
 
 def reap(ended: "Callable[[int, int, struct_rusage], None]") -> bool:

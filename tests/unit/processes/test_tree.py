@@ -47,7 +47,9 @@ def test_children_are_read_after_their_parent_was_struck(below: dict[int, list[i
 
 
 @given(trees())
-def test_processes_that_fork_until_they_are_struck_do_not_outrun_the_walk(below: dict[int, list[int]]) -> None:
+def test_processes_that_fork_until_they_are_struck_do_not_outrun_the_walk(
+    below: dict[int, list[int]],
+) -> None:
     struck: set[int] = set()
     new = [1000]
 

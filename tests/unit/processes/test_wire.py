@@ -55,7 +55,9 @@ def test_a_start_arrives_as_it_was_asked_for(ident: int, spec: ProcessSpec, stdi
 
 def test_bytes_that_are_no_text_arrive_unchanged() -> None:
     raw = bytes(range(1, 256))
-    read = wire.parse_start(frames.start(1, ProcessSpec(["x", os.fsdecode(raw)], {"K": os.fsdecode(raw)}), ""))
+    read = wire.parse_start(
+        frames.start(1, ProcessSpec(["x", os.fsdecode(raw)], {"K": os.fsdecode(raw)}), "")
+    )
     assert read.argv[1] == raw
     assert read.env[b"K"] == raw
 
@@ -72,7 +74,7 @@ def test_bytes_that_are_no_text_arrive_unchanged() -> None:
     ids=["argument", "value", "folder", "equals in a name", "empty name"],
 )
 def test_what_no_process_can_be_given_is_refused(spec: ProcessSpec) -> None:
-    with pytest.raises(ValueError, match="NUL|name of an environment variable"):
+    with pytest.raises(ValueError, match=r"NUL|name of an environment variable"):
         frames.start(1, spec, "")
 
 
@@ -85,7 +87,10 @@ def test_what_no_process_can_be_given_is_refused(spec: ProcessSpec) -> None:
         ((b"exited", 256, 7000, 1500, 0), frames.Exited(256, 7000, 1500, False)),
         ((b"exited", 9, 7000, 1500, 1), frames.Exited(9, 7000, 1500, True)),
         ((b"none", 3, 7000, 2000), frames.Nothing(3, 7000, 2000)),
-        ((b"alive", 2, b"5", b"cat", b"D", b"nfs_wait"), frames.Alive(2, (Survivor(5, "cat", "D", "nfs_wait"),))),
+        (
+            (b"alive", 2, b"5", b"cat", b"D", b"nfs_wait"),
+            frames.Alive(2, (Survivor(5, "cat", "D", "nfs_wait"),)),
+        ),
         ((b"gone", 8, 4), frames.Gone(8, 4, ())),
         (
             (b"gone", 8, 4, b"5", b"c\xff", b"D", b"", b"6", b"d", b"R", b"x"),
@@ -105,7 +110,9 @@ def test_a_broken_answer_is_said_to_be_broken(data: bytes) -> None:
         assert "frame" in str(wrong)  # noqa: PT017 - any other exception fails the test
 
 
-@given(st.one_of(st.binary(max_size=200), st.binary(max_size=100).map(lambda tail: b"start\0" + b"1\0" + tail)))
+@given(
+    st.one_of(st.binary(max_size=200), st.binary(max_size=100).map(lambda tail: b"start\0" + b"1\0" + tail))
+)
 def test_a_broken_request_is_said_to_be_broken(data: bytes) -> None:
     for read in (wire.head, wire.parse_start):
         try:
@@ -121,7 +128,9 @@ def test_descriptors_go_where_the_letters_say() -> None:
     assert wire.split_fds(b"", []) == ([-1, -1, -1], -1)
 
 
-@pytest.mark.parametrize(("stdio", "fds"), [(b"io", [1]), (b"o", [1, 2, 3]), (b"x", [1]), (b"oo\xff", [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("stdio", "fds"), [(b"io", [1]), (b"o", [1, 2, 3]), (b"x", [1]), (b"oo\xff", [1, 2, 3])]
+)
 def test_descriptors_that_do_not_fit_are_refused(stdio: bytes, fds: list[int]) -> None:
     with pytest.raises(wire.Broken):
         wire.split_fds(stdio, fds)
