@@ -52,6 +52,7 @@ SILENCE_S = 5.0  # no acknowledgement for so long, with rows in flight: they are
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 _STORED = re.compile(rb'\{"stream":"[^"]*",\s*(?:"domain":"[^"]*",\s*)?"seq":(\d+)')
+_LOOK_S = 2.0  # without a leader nobody answers: better asked again soon
 _LOOKS = 32  # messages asked for at once in a survey
 
 Stored = Callable[[Sequence[tuple[Outgoing, int]]], None]
@@ -407,7 +408,7 @@ class StreamWriter:
         if not window.surveying:
             await self._fence()
             epoch = window.epoch
-            info = await api.stream_info(self.stream)
+            info = await api.request(f"STREAM.INFO.{self.stream}", timeout=_LOOK_S)
             if window.epoch != epoch:
                 return
             self._batch += window.survey(int(info["state"]["last_seq"]))

@@ -86,7 +86,7 @@ async def test_following_hears_of_each_message_and_survives_a_killed_server(tmp_
         try:
             for turn in range(3):
                 await fill(bus, turn * 1000, 1000)
-                await eventually(lambda turn=turn: len(found) > turn * 1000, what="some of it read")
+                await eventually(lambda turn=turn: len(found) > turn * 1000, what="some of it read")  # type: ignore[misc]
                 await nats.kill()
                 await nats.start()
             await fill(bus, 3000, 10)
@@ -157,7 +157,7 @@ async def test_a_reader_whose_loop_was_blocked_misses_nothing(tmp_path: Path) ->
             async for one in messages:
                 found.append(number(one.payload))
                 if len(found) == 1500:
-                    reader.link._client._transport._io_writer.transport.abort()
+                    reader.link._client._transport._io_writer.transport.abort()  # type: ignore[union-attr]
                     await fill(bus, 2000, 1000)
                 if len(found) == 3000:
                     break

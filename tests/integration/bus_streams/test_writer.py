@@ -79,7 +79,7 @@ async def test_a_killed_server_in_mid_stream_leaves_neither_hole_nor_repeat(tmp_
 
             putting = asyncio.create_task(put())
             for part in (1, 2, 3):
-                await eventually(lambda part=part: len(futures) > part * count // 4, what="a quarter more")
+                await eventually(lambda part=part: len(futures) > part * count // 4, what="a quarter more")  # type: ignore[misc]
                 await nats.kill()
                 await nats.start()
             await putting
