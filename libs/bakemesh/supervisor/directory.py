@@ -61,7 +61,7 @@ class Directory:
             if remembered:
                 return remembered[0]
             if self._bus.on_leaf and wanted == self._bus.domain:
-                return Place(wanted, wanted)
+                return Place(self.name_of(wanted), wanted)
             raise
         self._places[wanted] = (Place(node.name, node.node_id), now)
         return self._places[wanted][0]
@@ -77,9 +77,15 @@ class Directory:
         """The name of a node as far as it is known, else its id."""
         return next((node.name for node in self._nodes if node.node_id == node_id), node_id)
 
-    async def least_loaded(self) -> list[NodeInfo]:
-        """Nodes that take recipes, best first. Raises NoNodeAvailable."""
-        return by_load(await self._read(max_age=LOADS_S), self._placed)
+    async def least_loaded(self) -> list[Place]:
+        """Nodes that take recipes, best first. Raises NoNodeAvailable. On a leaf that is cut off: its own."""
+        try:
+            nodes = await self._read(max_age=LOADS_S)
+        except (StoreUnavailable, NotConnected):
+            if self._bus.on_leaf and self._bus.domain is not None:
+                return [Place(self.name_of(self._bus.domain), self._bus.domain)]
+            raise
+        return [Place(node.name, node.node_id) for node in by_load(nodes, self._placed)]
 
     def placed(self, node_id: str) -> None:
         """A recipe was sent there: it counts as load until the bucket is read again."""

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet, ref
 
 from bakemesh.bus import Bus, BusSettings, Credentials, Tls
 from bakemesh.bus.errors import BusError, RequestTimeout
-from bakemesh.bus.events import Closed as BusGone
-from bakemesh.bus.events import Event, Reconnected, SlowConsumer
 from bakemesh.bus.replies import InboxReply
-from bakemesh.bus.verbs import Subscription
-from bakemesh.protocol import names, subjects
-from bakemesh.protocol.admit import Delivery
+from bakemesh.protocol import names
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import BakeStatus
 from bakemesh.protocol.identity import Identity
 from bakemesh.supervisor import deliver, recipe
 from bakemesh.supervisor.bake import Bake
@@ -33,14 +28,14 @@ from bakemesh.supervisor.control import ControlSequence
 from bakemesh.supervisor.directory import Directory, Place
 from bakemesh.supervisor.errors import Closed, RecipeRejected
 from bakemesh.supervisor.find import locate
+from bakemesh.supervisor.live import LiveStatus
 from bakemesh.supervisor.mint import CounterMint, FolderMint, Mint
 from bakemesh.supervisor.nodes import ANY_NODE, NodeInfo
 from bakemesh.supervisor.recipe import Order, Prepared
-from bakemesh.supervisor.status import StatusFeed
 from bakemesh.supervisor.streams import ReverseStreams
 
 RESULT_S = 5.0
-LIVE_TYPES = tuple(f"{subjects.BAKE}.{name}" for name in ("Status", *subjects.OUTCOMES))
+LATE_LOOK_S = 30.0
 
 
 class _Reader(Protocol):
@@ -53,27 +48,23 @@ Tracked = TypeVar("Tracked", bound=_Reader)
 class Supervisor:
     """One Supervisor on one bus; an async context manager.
 
-    `Supervisor.connect(...)` makes its own connection; `Supervisor(bus, name)` uses one that exists and
-    leaves it open. `name` is what recipes carry and what the server knows this identity by; `mint` gives
-    RecipeID numbers (default: the mesh's counter).
+    `bus`: one that exists, which is left open at the end, or the settings of a connection of one's own
+    (`Supervisor.connect` makes them). `name` is what recipes carry and what the server knows this identity
+    by. `mint` gives RecipeID numbers; default: the mesh's counter, in blocks kept in the folder `state` where
+    one is given.
     """
 
-    def __init__(self, bus: Bus, name: str, mint: Mint | None = None) -> None:
-        self._bus: Bus | None = bus
-        self._given_mint = mint
-        self._settings: BusSettings | None = None
-        self._state: Path | None = None
-        self._setup(name)
-
-    def _setup(self, name: str) -> None:
+    def __init__(
+        self, bus: Bus | BusSettings, name: str, mint: Mint | None = None, *, state: Path | None = None
+    ) -> None:
         self.name = names.check("Supervisor", name)
         self.controls = ControlSequence()
-        self._feeds: WeakValueDictionary[tuple[str, str], StatusFeed] = WeakValueDictionary()
+        self._settings = bus if isinstance(bus, BusSettings) else None
+        self._bus = None if isinstance(bus, BusSettings) else bus
+        self._given_mint, self._state = mint, state
+        self._live: LiveStatus | None = None
         self._readers: WeakSet[_Reader] = WeakSet()
         self._late: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._live: list[Subscription] = []
-        self._foreign: dict[tuple[str, str], list[Subscription]] = {}
-        self._unhook: Callable[[], None] = lambda: None
         self._opened = self._closed = False
 
     @classmethod
@@ -94,20 +85,15 @@ class Supervisor:
         Entering raises BusUnreachable, AccessDenied, BadCredentials.
         """
         names.check("Supervisor", name)
-        made = cls.__new__(cls)
-        servers = tuple(part.strip() for part in nats.split(",")) if isinstance(nats, str) else tuple(nats)
-        made._bus, made._given_mint = None, None
-        made._settings = BusSettings(
-            servers=servers,
+        settings = BusSettings(
+            servers=tuple(part.strip() for part in nats.split(",")) if isinstance(nats, str) else tuple(nats),
             mesh=mesh,
             name=name,
             credentials=credentials,
             tls=tls,
             connect_timeout_s=connect_timeout_s,
         )
-        made._state = None if state is None else Path(state)
-        made._setup(name)
-        return made
+        return cls(settings, name, state=None if state is None else Path(state))
 
     async def open(self) -> Self:
         """Connects and subscribes. Raises the bus's errors; nothing is left open then."""
@@ -123,9 +109,8 @@ class Supervisor:
             self._mint = self._given_mint or (
                 FolderMint(bus, self.name, self._state) if self._state else CounterMint(bus, self.name)
             )
-            self._unhook = bus.on_event(self._on_event)
-            patterns = [subjects.pattern(bus.mesh, kind, party=self.name) for kind in LIVE_TYPES]
-            self._live = await _subscribe_all(bus, patterns, self._on_live)
+            self._live = LiveStatus(bus, self.name, self.streams, self.controls)
+            await self._live.start()
         except BaseException:
             await self.close()
             raise
@@ -138,18 +123,14 @@ class Supervisor:
         if self._closed:
             return
         self._closed = True
-        self._unhook()
         for task in self._late.values():
             task.cancel()
         await asyncio.gather(*self._late.values(), return_exceptions=True)
-        for feed in list(self._feeds.values()):
-            feed.close(Closed(f"Supervisor {self.name} was closed; bake {feed.recipe_id} goes on"))
+        if self._live is not None:
+            await self._live.close(f"Supervisor {self.name} was closed")
         for reader in list(self._readers):
             with contextlib.suppress(BusError):
                 await reader.release()
-        stopping = [*self._live, *(one for several in self._foreign.values() for one in several)]
-        self._live, self._foreign = [], {}
-        await asyncio.gather(*(subscription.stop() for subscription in stopping))
         if self._settings is not None and self._bus is not None:
             await self._bus.close()
 
@@ -167,6 +148,12 @@ class Supervisor:
         if self._bus is None:
             raise Closed("not open yet: use `async with Supervisor.connect(...) as supervisor`")
         return self._bus
+
+    @property
+    def _heard(self) -> LiveStatus:
+        self._check_open()
+        assert self._live is not None
+        return self._live
 
     # -- recipes
 
@@ -215,8 +202,7 @@ class Supervisor:
         order = Order(xml, params, expires_s, parent, parent_supervisor)
         order.check()
         if node_id is None and node in (None, ANY_NODE):
-            best = (await self.directory.least_loaded())[0]
-            return await self._prepare(order, Place(best.name, best.node_id))
+            return await self._prepare(order, (await self.directory.least_loaded())[0])
         return await self._prepare(order, await self._place(node, node_id))
 
     async def send(
@@ -256,8 +242,8 @@ class Supervisor:
 
     async def _bake_anywhere(self, order: Order, result_timeout_s: float) -> Bake:
         refusal: RecipeRejected | None = None
-        for node in await self.directory.least_loaded():
-            prepared = await self._prepare(order, Place(node.name, node.node_id))
+        for place in await self.directory.least_loaded():
+            prepared = await self._prepare(order, place)
             try:
                 return await self.send(prepared, result_timeout_s=result_timeout_s, again=order)
             except RecipeRejected as error:
@@ -284,6 +270,8 @@ class Supervisor:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"Supervisor {self.name} is closed")
+        if self._live is None:
+            raise Closed("not open yet: use `async with Supervisor.connect(...) as supervisor`")
 
     # -- bakes that exist
 
@@ -310,12 +298,7 @@ class Supervisor:
         name = _recipe_of(found.supervisor, recipe_id)
         place = self.directory.name_of(found.node_id)
         bake = self._handle(Identity(found.supervisor, name, recipe_id, place, found.node_id), suspect=True)
-        if found.supervisor != self.name and bake.identity.key not in self._foreign:
-            patterns = [
-                subjects.pattern(self.bus.mesh, kind, party=found.supervisor, key=recipe_id)
-                for kind in LIVE_TYPES
-            ]
-            self._foreign[bake.identity.key] = await _subscribe_all(self.bus, patterns, self._on_live)
+        await self._heard.hear_foreign(bake.identity)
         if not found.waiting:
             await bake.catch_up()
         return bake
@@ -329,9 +312,7 @@ class Supervisor:
         key = bake.identity.key
         if (task := self._late.pop(key, None)) is not None:
             task.cancel()
-        if (feed := self._feeds.pop(key, None)) is not None:
-            feed.close(Closed(f"bake {bake.recipe_id} was closed here; it goes on"))
-        await asyncio.gather(*(one.stop() for one in self._foreign.pop(key, [])))
+        await self._heard.drop(key)
 
     def track(self, reader: Tracked) -> Tracked:
         """An iterator that `close` ends."""
@@ -340,71 +321,31 @@ class Supervisor:
         return reader
 
     def _handle(self, identity: Identity, *, suspect: bool = False) -> Bake:
-        feed = self._feeds.get(identity.key)
-        if feed is None:
-            feed = StatusFeed(
-                identity.recipe_id,
-                lambda start: self.streams.status(identity, start),
-                lambda: self.streams.status_count(identity),
-                suspect=suspect,
-            )
-            feed.on_new = self._on_new
-            self._feeds[identity.key] = feed
-        return Bake(self, identity, feed)
-
-    # -- what comes in
-
-    def _on_live(self, delivery: Delivery) -> None:
-        status = delivery.received.message
-        if not isinstance(status, BakeStatus):
-            return
-        key = (delivery.subject.party, delivery.subject.key)
-        feed = self._feeds.get(key)
-        if feed is not None and status.identity.key == key:
-            feed.offer(status)
-
-    def _on_new(self, status: BakeStatus) -> None:
-        if status.kind == "ack" and status.issuedby == self.name and status.ctrlseq is not None:
-            self.controls.seen(status.identity.key, status.ctrlseq)
-
-    def _on_event(self, event: Event) -> None:
-        if isinstance(event, Reconnected | SlowConsumer):
-            for feed in list(self._feeds.values()):
-                feed.suspect()
-        elif isinstance(event, BusGone):
-            for feed in list(self._feeds.values()):
-                feed.close(Closed(f"the bus connection is gone: {event.reason}"))
+        return Bake(self, identity, self._heard.feed(identity, suspect=suspect))
 
     # -- Results that come later
 
     def _wait_on(self, bake: Bake, reply: InboxReply) -> None:
-        task = asyncio.create_task(self._late_result(bake, reply), name=f"result of {bake.recipe_id}")
         key = bake.identity.key
+        task = asyncio.create_task(_late_result(ref(bake), reply), name=f"result of {bake.recipe_id}")
         self._late[key] = task
         task.add_done_callback(lambda _done: self._late.pop(key, None))
 
-    async def _late_result(self, bake: Bake, reply: InboxReply) -> None:
-        """Waits for the Result of a recipe that waits for its node; the bake's end is an answer as well."""
-        with reply:
-            while bake.terminal is None:
-                try:
-                    result = await deliver.result(reply, 60.0)
-                except RequestTimeout:
-                    continue
-                except BusError:
-                    return
-                bake.take_result(result)
+
+async def _late_result(holder: ref[Bake], reply: InboxReply) -> None:
+    """Waits for the Result of a recipe that waits for its node, as long as anybody holds the bake."""
+    with reply:
+        while (bake := holder()) is not None and bake.terminal is None:
+            del bake  # not held while waiting
+            try:
+                result = await deliver.result(reply, LATE_LOOK_S)
+            except RequestTimeout:
+                continue
+            except BusError:
                 return
-
-
-async def _subscribe_all(bus: Bus, patterns: Sequence[str], handler: Any) -> list[Subscription]:
-    """One subscription a pattern, all or none. Raises AccessDenied, NotConnected."""
-    made = await asyncio.gather(*(bus.subscribe(one, handler) for one in patterns), return_exceptions=True)
-    failed = [one for one in made if isinstance(one, BaseException)]
-    if failed:
-        await asyncio.gather(*(one.stop() for one in made if not isinstance(one, BaseException)))
-        raise failed[0]
-    return [one for one in made if not isinstance(one, BaseException)]
+            if (bake := holder()) is not None:
+                bake.take_result(result)
+            return
 
 
 def _recipe_of(supervisor: str, recipe_id: str) -> str:

@@ -236,6 +236,8 @@ class StatusFeed:
                 self._sequence = sequence
                 self.offer(status)
             whole = True
+        except NotFound:  # no such stream: its node was never up, and nothing is stored
+            whole = True
         finally:
             if not whole:
                 self._suspect = True

@@ -199,7 +199,7 @@ async def test_a_slow_consumer_reads_the_stream_again(tmp_path: Path) -> None:
         supervisor = here.supervisor
         bake = await supervisor.bake(RECIPE, node="beta")
         await eventually(lambda: bake.latest)
-        for subscription in supervisor._live:  # what comes now is dropped, as behind a full queue
+        for subscription in supervisor._live._own:  # what comes now is dropped, as behind a full queue
             await subscription.stop()
         go.set()
         await here.builder.tasks[0]
@@ -250,3 +250,25 @@ async def test_a_leaf_that_is_cut_off_in_mid_bake_is_followed_to_the_end_after_h
         await pair.heal()
         assert [await one for one in reading] == [b"".join(pieces), [1, 2, 3]]
         assert isinstance(await bake.outcome(), BakeSuccess)
+
+
+async def test_a_node_cut_off_from_its_hub_is_still_baked_on_from_its_own_side(tmp_path: Path) -> None:
+    async with (
+        hub_and_leaf(tmp_path) as pair,
+        connect(pair.leaf.url, identity="builder-edge", node_id="edge") as bus,
+        scripted_builder(bus, "edge", "edge", quick),
+        Supervisor.connect(pair.leaf.url, "nightly", state=tmp_path / "state") as supervisor,
+    ):
+        first = await supervisor.bake(RECIPE, node="edge")
+        assert isinstance(await first.outcome(), BakeSuccess)
+        await pair.cut()
+        for node in ("edge", "any"):
+            bake = await supervisor.bake(RECIPE, node=node)
+            assert bake.node_id == "edge"
+            assert await output(bake) == b"one two"
+            found = await supervisor.attach(bake.recipe_id)
+            assert await serials(found) == [1, 2, 3]
+        async with Supervisor.connect(pair.leaf.url, "nightly", state=tmp_path / "state") as restarted:
+            again = await restarted.bake(RECIPE, node="edge")
+            assert isinstance(await again.outcome(), BakeSuccess)
+            assert again.recipe_id not in {first.recipe_id, bake.recipe_id}
