@@ -163,7 +163,8 @@ async def test_a_source_that_is_added_later_brings_what_was_stored_before_and_ea
         try:
             for turn in (2, 4, 6):
                 await eventually(
-                    lambda turn=turn: _holds(bus, f"{MESH}-status", 100 * turn), what="everything"  # type: ignore[misc]
+                    lambda turn=turn: _holds(bus, f"{MESH}-status", 100 * turn),
+                    what="everything",  # type: ignore[misc]
                 )
                 await announce(bus, f"node{turn}")  # the lists change, the two sources stay
                 for node_id in ("alpha", "beta"):
