@@ -88,8 +88,8 @@ class Bake:
         """
         return self._supervisor.track(self._feed.reader())
 
-    def data(self) -> DataReader:
-        """Every Data message from seq 1 to the end of the bake.
+    def data(self, *, follow: bool = True) -> DataReader:
+        """Every Data message from seq 1 to the end of the bake; without `follow` to what is stored now.
 
         Raises (while iterating) IntegrityError, DataPruned, DataLate, and what `status` raises.
         """
@@ -98,6 +98,7 @@ class Bake:
             self._feed,
             lambda start, end: self._supervisor.streams.data(self.identity, start, end),
             lambda: self._supervisor.streams.data_is_late(node),
+            follow=follow,
         )
         return self._supervisor.track(reader)
 

@@ -148,9 +148,9 @@ class Bake:
         """Every Status, once, in order, up to the terminal."""
         return Stream(self._loop, self._loop.call(_made(self._bake.status)))
 
-    def data(self) -> Stream[BakeData]:
-        """Every chunk of output, in order, up to the end of the bake."""
-        return Stream(self._loop, self._loop.call(_made(self._bake.data)))
+    def data(self, *, follow: bool = True) -> Stream[BakeData]:
+        """Every chunk of output, in order, up to the end of the bake; without `follow` to what is stored."""
+        return Stream(self._loop, self._loop.call(_made(lambda: self._bake.data(follow=follow))))
 
     def outcome(self) -> BakeOutcome:
         """Waits for the end."""

@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Literal
 
+from bakemesh.bus.errors import NotFound
 from bakemesh.protocol.builder.messages import BakeData
 from bakemesh.protocol.builder.streams import DataGuard, Verdict
 from bakemesh.protocol.errors import IntegrityError
@@ -34,10 +35,16 @@ _AGAIN_S = (0.05, 0.2, 0.5, 1.0)
 
 
 class DataReader:
-    """`async for chunk in bake.data()`: seq 1 to `lastseq`, independent of every other reader."""
+    """`async for chunk in bake.data()`: seq 1 to `lastseq`, independent of every other reader.
 
-    def __init__(self, feed: StatusFeed, open_: Open, late: Late, *, late_s: float = LATE_S) -> None:
+    `follow` false: a bake that runs on is read up to what is stored now.
+    """
+
+    def __init__(
+        self, feed: StatusFeed, open_: Open, late: Late, *, follow: bool = True, late_s: float = LATE_S
+    ) -> None:
         self._feed, self._open, self._late, self._late_s = feed, open_, late, late_s
+        self._follow = follow
         self._guard = DataGuard()
         self._sequence = 0  # the last stream sequence that was read
         self._source: AsyncGenerator[tuple[BakeData | None, int]] | None = None
@@ -103,7 +110,7 @@ class DataReader:
         again.
         """
         if self._source is None:
-            self._to_the_end = self._feed.log.terminal is not None
+            self._to_the_end = not self._follow or self._feed.log.terminal is not None
             self._feed.on_terminal(self._cut_short)
             self._source = self._open(self._sequence + 1, "last" if self._to_the_end else "follow")
         try:
@@ -111,7 +118,9 @@ class DataReader:
                 return await anext(self._source)
         except StopAsyncIteration:
             await self._drop_source()
-            if self._to_the_end and not self._complete:
+            if self._feed.log.terminal is None:
+                self._ended = self._ended or not self._follow
+            elif self._to_the_end and not self._complete:
                 await self._lacks()
         except TimeoutError:
             await self._drop_source()
@@ -119,6 +128,9 @@ class DataReader:
         except PASSING as error:
             log.debug("data of %s cannot be read now: %s", self._feed.recipe_id, error)
             await self._drop_source()
+            if not self._follow and isinstance(error, NotFound) and self._feed.log.terminal is None:
+                self._ended = True  # a node that has not stored anything yet
+                return None
             await self._pause()
             await self._ask_for_terminal()
             if self._feed.log.terminal is not None and not self._complete:

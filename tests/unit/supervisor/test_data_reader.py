@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from bakemesh.bus.errors import StoreUnavailable
+from bakemesh.bus.errors import NotFound, StoreUnavailable
 from bakemesh.protocol.builder.messages import BakeData, BakeStatus
 from bakemesh.protocol.errors import IntegrityError
 from bakemesh.supervisor.data import DataReader
@@ -177,3 +177,13 @@ async def test_a_closed_reader_gives_nothing_more() -> None:
     await source.aclose()
     await source.aclose()
     assert await seqs(source) == []
+
+
+async def test_without_following_a_running_bake_ends_with_what_is_stored() -> None:
+    store, feed = Store(chunk(1), chunk(2)), StatusFeed(IDENTITY.recipe_id, nothing)
+    assert await seqs(DataReader(feed, store.open, store.is_late, follow=False)) == [1, 2]
+    missing = Store()
+    missing.fail = [NotFound("STREAM.INFO", "no such stream")]
+    assert await seqs(DataReader(feed, missing.open, missing.is_late, follow=False)) == []
+    with pytest.raises(DataPruned):
+        await seqs(DataReader(ended(3), store.open, store.is_late, follow=False))
