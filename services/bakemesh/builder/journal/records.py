@@ -61,7 +61,7 @@ def _row(found: tuple[Any, ...]) -> BakeRow:
         received=found[8],
         state=from_json(json.loads(found[9])),
         xml=found[10],
-        params=msgpack.unpackb(found[11]) if found[11] is not None else {},
+        params=msgpack.unpackb(found[11], strict_map_key=False) if found[11] is not None else {},
         serial=found[12],
         seq=found[13],
         open_streams=json.loads(found[14]),
