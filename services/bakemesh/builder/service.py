@@ -180,9 +180,10 @@ class _Builder:
             sizes = Sizes(data_bytes=settings.store_max_bytes, nodes_expected=settings.nodes_expected)
             hub = Hubward(bus, settings.node_id, self.owner, sizes)
             stack.push_async_callback(hub.close)
+            # First what the hub draws from: a source that is not there is asked for again only much later.
+            await ensure_node_streams(bus, settings.node_id, sizes)
             if not bus.on_leaf:
                 await hub.make()
-            await ensure_node_streams(bus, settings.node_id, sizes)
             for outbox in (self.status, self.data):
                 await outbox.start()
                 stack.push_async_callback(outbox.close)
