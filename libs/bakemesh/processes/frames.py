@@ -107,6 +107,11 @@ def large(ident: int, stdio: str) -> bytes:
     return f"large\0{ident}\0{stdio}".encode()
 
 
+def drop(ident: int) -> bytes:
+    """Asks the keeper to kill a minder that does not listen, and then what it minded."""
+    return f"drop\0{ident}".encode()
+
+
 def kill(grace_s: float) -> bytes:
     """Asks a minder to end its step: TERM and CONT, the grace, KILL until none is left."""
     return f"kill\0{max(0, round(grace_s * 1000))}".encode()

@@ -32,6 +32,7 @@ from bakemesh.processes.spec import ProcessSpec, Swept
 
 CLOSE_S = 6.0  # for steps to die at `close`; what does not is left to the keeper, which goes on
 KEEPER_END_S = 3.0
+LISTEN_S = 1.0  # for a minder to hear that its start is not wanted any more; a hung mount can hold it
 LOST_S = 10.0  # no word from a keeper about a dead minder's step: say what is known
 LONGEST_PAUSE_S = 5.0
 
@@ -150,10 +151,11 @@ class Keeper:
         try:
             await minded.started()
         except asyncio.CancelledError:
-            if self._links.get(ident, link).withdraw(minded):
+            current = self._links.get(ident, link)
+            if current.withdraw(minded):
                 minded.withdraw(KeeperLost("not started"))
             else:
-                minded.discard()
+                self._discard(minded, current)
             raise
         finally:
             self._links.get(ident, link).answered(minded)
@@ -174,8 +176,8 @@ class Keeper:
             for request in self._link.take_unsent():
                 request.theirs.close()
                 request.minded.withdraw(KeeperLost("the keeper was closed before the start"))
-        for minded in list(self._minded.values()):
-            minded.discard()
+            for minded in list(self._minded.values()):
+                self._discard(minded, self._link)
         await self._all_over(CLOSE_S)
         if self._link is not None:
             self._link.shut()
@@ -224,6 +226,11 @@ class Keeper:
             ) from wrong
         minded = Minded(ident, marked, ours, self._cut_off)
         return Request(minded, frame, stdio, tuple(fd for fd in given if fd is not None), theirs)
+
+    def _discard(self, minded: Minded, link: Link) -> None:
+        minded.discard()
+        if not minded.pid:
+            asyncio.get_running_loop().call_later(LISTEN_S, link.drop, minded)
 
     async def _forget_when_over(self, minded: Minded) -> None:
         await minded.over.wait()

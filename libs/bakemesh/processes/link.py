@@ -27,6 +27,7 @@ from bakemesh.processes.minded import Minded
 
 WINDOW = 32
 READY_S = 20.0
+AGAIN_S = 0.05
 
 
 @dataclass(slots=True)
@@ -122,6 +123,17 @@ class Link:
                 request.theirs.close()
                 return True
         return False
+
+    def drop(self, minded: Minded) -> None:
+        """Asks the keeper to kill a minder that does not listen; again later where the socket is full."""
+        if self._socket is None or minded.over.is_set():
+            return
+        try:
+            self._socket.send(frames.drop(minded.ident))
+        except (BlockingIOError, InterruptedError):
+            self._loop.call_later(AGAIN_S, self.drop, minded)
+        except OSError:
+            pass  # the keeper is dying, and everything below it too
 
     def answered(self, minded: Minded) -> None:
         """A start was answered, or nobody waits for it any more: the next may go."""

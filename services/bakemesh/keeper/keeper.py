@@ -41,7 +41,8 @@ class Keeper:
         self.itself = os.pidfd_open(self.me)  # minders watch it: opened here, it can be no other process
         self.owner = owner_of(connection)
         self.wake = wake_on_child()
-        self.oom_score = min(OOM_HIGHEST, int(tree.read("/proc/self/oom_score_adj")) + OOM_RAISE)
+        own = int(tree.read("/proc/self/oom_score_adj"))
+        self.scores = own, min(OOM_HIGHEST, own + OOM_RAISE)
         self.minders: dict[int, int] = {}  # pid → request
         self.lost: list[int] = []  # requests whose minder was killed, not yet told as gone
         self.killing_since: float | None = None
@@ -71,7 +72,10 @@ class Keeper:
         if not frame:
             return False
         try:
-            _, ident = wire.head(frame)
+            kind, ident = wire.head(frame)
+            if kind == b"drop":
+                self.drop(ident)
+                return True
             control = socket(fileno=fds.pop(0))
         except (wire.Broken, IndexError):
             for fd in fds:
@@ -95,6 +99,12 @@ class Keeper:
                 os.close(fd)
         return True
 
+    def drop(self, ident: int) -> None:
+        """Kills a minder, which a hung mount may hold in the start; its step is killed after it."""
+        for pid, request in self.minders.items():
+            if request == ident:
+                os.kill(pid, tree.KILL)
+
     def become_minder(self, control: socket, frame: bytes, fds: list[int]) -> None:
         """The child's side of the fork. Never returns."""
         code = 70
@@ -102,7 +112,7 @@ class Keeper:
             self.connection.close()
             os.close(self.wake)
             wake = wake_on_child()
-            minder.mind(control, frame, fds, self.owner, self.itself, wake, self.oom_score)
+            minder.mind(control, frame, fds, self.owner, self.itself, wake, self.scores)
             code = 0
         except BaseException:  # noqa: BLE001 - told on stderr; a fork must never return into the loop
             sys.excepthook(*sys.exc_info())

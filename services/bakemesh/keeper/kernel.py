@@ -1,15 +1,13 @@
-"""What only prctl can do: a name, subreaping, dying with the parent, no new rights."""
+"""What only prctl can do: a name, subreaping, no new rights."""
 
 import ctypes
 import os
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
-_SET_PDEATHSIG = 1
 _SET_NAME = 15
 _SET_CHILD_SUBREAPER = 36
 _SET_NO_NEW_PRIVS = 38
-_KILL = 9
 
 
 def _call(option: int, value: object) -> None:
@@ -26,11 +24,6 @@ def name(text: bytes) -> None:
 def become_subreaper() -> None:
     """Orphans below this process become its children; not inherited by a fork."""
     _call(_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent() -> None:
-    """KILL to this process when its parent ends. Compare getppid() after: that may have ended before."""
-    _call(_SET_PDEATHSIG, _KILL)
 
 
 def no_new_privileges() -> None:

@@ -42,9 +42,7 @@ class Minder:
         self.poller = select.poll()
         for fd in (control.fileno(), owner, keeper, wake):
             self.poller.register(fd, select.POLLIN)
-        self.main = 0
-        self.report = -1  # tells how the exec went, until it did
-        self.refused = False
+        self.main = 0  # 0: it never began
         self.kill_at: float | None = None
         self.killing_since: float | None = None
         self.next_round = 0.0
@@ -54,18 +52,18 @@ class Minder:
         self.max_rss = 0
         self.cpu = 0.0
 
-    def start(self, request: "wire.Start", stdio: list[int], oom_score: int) -> None:
+    def start(self, request: "wire.Start", stdio: list[int], scores: tuple[int, int]) -> None:
         """Starts the main process, unless the Builder died: nothing that was queued may begin then."""
         watch = select.poll()
         watch.register(self.owner, select.POLLIN)
         if watch.poll(0):
             return
         try:
-            self.main, self.report = launch.launch(request, stdio, oom_score)
-        except OSError as wrong:
-            self.refuse(b"fork", wrong.errno or 0)
-            return
-        self.poller.register(self.report, select.POLLIN)
+            self.main = launch.launch(request, stdio, *scores)
+        except launch.Refused as wrong:
+            wire.send(self.control, b"refused", wrong.stage, wrong.number)
+        else:
+            wire.send(self.control, b"started", self.main, tree.start_time(self.main), os.getpid())
 
     def run(self) -> None:
         """Until nothing of the step lives."""
@@ -73,30 +71,12 @@ class Minder:
             for fd, _ in self.poller.poll(self.work()):
                 if fd == self.wake:
                     drain(fd)
-                elif fd == self.report:
-                    self.take_report()
                 elif fd == self.control.fileno():
                     self.obey()
                 elif fd in (self.owner, self.keeper):
                     self.owner_gone(fd)
-        if self.main and not self.refused:
+        if self.main:
             wire.send(self.control, b"none", self.killed, self.max_rss, round(self.cpu * 1e6))
-
-    def take_report(self) -> None:
-        """How the exec went."""
-        wrong = launch.outcome(self.report)
-        self.poller.unregister(self.report)
-        os.close(self.report)
-        self.report = -1
-        if wrong is None:
-            wire.send(self.control, b"started", self.main, tree.start_time(self.main), os.getpid())
-        else:
-            self.refuse(*wrong)
-
-    def refuse(self, stage: bytes, number: int) -> None:
-        """The step did not begin."""
-        self.refused = True
-        wire.send(self.control, b"refused", stage, number)
 
     def ended(self, pid: int, status: int, usage: "struct_rusage") -> None:
         """A child was reaped: its usage holds that of the children it had waited for."""
@@ -106,11 +86,8 @@ class Minder:
             self.killed += 1
         if pid != self.main:
             return
-        if self.report >= 0:  # told as started before it is told as ended; dead, it holds the pipe no more
-            self.take_report()
-        if not self.refused:
-            cut = int(self.cut and os.WIFSIGNALED(status))
-            wire.send(self.control, b"exited", status, self.max_rss, round(self.cpu * 1e6), cut)
+        cut = int(self.cut and os.WIFSIGNALED(status))
+        wire.send(self.control, b"exited", status, self.max_rss, round(self.cpu * 1e6), cut)
 
     def obey(self) -> None:
         """A command of the Builder, or the end of its connection."""
@@ -170,9 +147,18 @@ def drain(fd: int) -> None:
 
 
 def mind(
-    control: "socket", frame: bytes, fds: list[int], owner: int, keeper: int, wake: int, oom_score: int
+    control: "socket",
+    frame: bytes,
+    fds: list[int],
+    owner: int,
+    keeper: int,
+    wake: int,
+    scores: tuple[int, int],
 ) -> None:
-    """The life of a minder, after the fork; `fds` are those of the frame after its own connection."""
+    """The life of a minder, after the fork; `fds` are those of the frame after its own connection.
+
+    `scores` are the oom_score_adj of its own and of steps.
+    """
     kernel.name(NAME)
     kernel.become_subreaper()
     os.setsid()
@@ -180,7 +166,7 @@ def mind(
     stdio, memory = wire.split_fds(fields[2], fds)
     request = wire.parse_start(wire.read_memory(memory) if fields[0] == b"large" else frame)
     minder = Minder(control, owner, keeper, wake)
-    minder.start(request, stdio, oom_score)
+    minder.start(request, stdio, scores)
     for fd in fds:
         os.close(fd)
     minder.run()

@@ -5,6 +5,7 @@ it.
 |---|---|
 | Builder → keeper | `start`, request, stdio letters (out of `ioe`), argc, cwd, argv…, NAME=value… |
 | | `large`, request, stdio letters: the start frame is in the memfd at the end of the descriptors |
+| | `drop`, request: kill its minder, which does not listen |
 | keeper → Builder | `ready`, version; `gone`, request, killed, survivors… (a dead minder's step was killed) |
 | Builder → minder | `kill`, grace in ms; `sweep` |
 | minder → Builder | `started`, pid, start time, minder; or `refused`, stage, errno |

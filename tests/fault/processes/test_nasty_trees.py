@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bakemesh.keeper import tree
-from bakemesh.processes import Keeper, ProcessSpec
-from support.processes import Pipe, alive, gone, grow, new_marker, zombies
+from bakemesh.processes import Keeper
+from support.processes import alive, gone, grow, new_marker, zombies
 from support.waiting import eventually
 
 TREES = [
@@ -122,16 +122,3 @@ async def test_who_does_not_die_of_kill_is_named_and_the_killing_goes_on() -> No
         (freezer / "freezer.state").write_text("THAWED")
         await eventually(lambda: not (freezer / "tasks").read_text())
         freezer.rmdir()
-
-
-async def test_a_step_killed_while_its_folder_hangs_is_over(tmp_path: Path) -> None:
-    """A program that is started from a FIFO never gets to its first line: the exec itself waits."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    marker = new_marker()
-    async with await Keeper.start(marker) as keeper:
-        with Pipe() as pipe:
-            spec = ProcessSpec(["/bin/sh", str(fifo), marker], {})
-            minded = await keeper.spawn(spec, stdout=pipe.writing)
-            assert (await minded.kill(0)).survivors == ()
-            assert (await minded.exited()).signal == signal.SIGKILL

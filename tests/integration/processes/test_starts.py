@@ -17,7 +17,15 @@ from bakemesh.processes.link import WINDOW
 from support.processes import PATH, Pipe, fd_count, new_marker, output, read_until, zombies
 from support.waiting import eventually
 
+C_LIBRARY = {32, 33}  # its own, which its posix_spawn leaves ignored and each program sets anew
 PYTHON = [sys.executable, "-I", "-S", "-c"]
+
+
+async def ignored_signals(keeper: Keeper) -> set[int]:
+    """What a program finds ignored at its start."""
+    seen = await output(keeper, ["sh", "-c", "grep SigIgn /proc/self/status"])
+    mask = int(seen.split()[1], 16)
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1} - C_LIBRARY
 
 
 @pytest.mark.parametrize(
@@ -86,11 +94,11 @@ print(int(status["SigBlk"], 16))
         async with await Keeper.start(new_marker()) as keeper:
             seen = (await output(keeper, [*PYTHON, script])).decode().splitlines()
             # The Python above ignores two signals by itself; a shell shows what it was given.
-            ignored = await output(keeper, ["sh", "-c", "grep SigIgn /proc/self/status"])
+            ignored = await ignored_signals(keeper)
     finally:
         os.close(leaked)
     assert seen == ["True True /dev/null", "[0, 1, 2]", "0"]
-    assert int(ignored.split()[1], 16) == 0
+    assert ignored == set()
 
 
 async def test_ignored_signals_of_this_process_are_not_handed_down() -> None:
@@ -101,7 +109,7 @@ async def test_ignored_signals_of_this_process_are_not_handed_down() -> None:
         signal.signal(signal.SIGCHLD, before[0])
         signal.signal(signal.SIGHUP, before[1])
     async with keeper:
-        assert int((await output(keeper, ["sh", "-c", "grep SigIgn /proc/self/status"])).split()[1], 16) == 0
+        assert await ignored_signals(keeper) == set()
         minded = await keeper.spawn(ProcessSpec(["sh", "-c", "exit 7"], PATH))
         assert (await minded.exited()).code == 7
 
@@ -247,12 +255,14 @@ async def test_a_thousand_starts_leave_no_descriptor_and_no_zombie() -> None:
 
         await many(1)
         await settled()
-        before = fd_count(), fd_count(keeper.pid), zombies(os.getpid())
+        before = fd_count(), fd_count(keeper.pid)
+        dead = set(zombies(os.getpid()))  # of other tests
         await asyncio.gather(*(many(125) for _ in range(8)))
         with pytest.raises(SpawnRefused):
             await keeper.spawn(ProcessSpec(["/no/such"], {}))
         await settled()
-        assert (fd_count(), fd_count(keeper.pid), zombies(os.getpid())) == before
+        assert (fd_count(), fd_count(keeper.pid)) == before
+        assert set(zombies(os.getpid())) <= dead
         assert len(asyncio.all_tasks()) == 2  # this test and the keeper's watcher
 
 
