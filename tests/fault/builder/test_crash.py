@@ -15,20 +15,8 @@ import pytest
 from bakemesh.protocol.builder.messages import BakeFailed, BakeStatus, BakeSuccess
 from bakemesh.supervisor import Bake
 from support.mesh import mesh
+from support.processes import alive
 from support.waiting import eventually
-
-
-def alive(mark: str) -> list[int]:
-    """Pids whose command line holds `mark`."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                if mark.encode() in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
-            except OSError:
-                continue
-    return found
 
 
 def script(folder: Path, name: str, body: str) -> str:

@@ -18,6 +18,7 @@ from bakemesh.supervisor import Bake, Supervisor
 from support.builder import builder
 from support.mesh import mesh
 from support.nats import hub_and_leaf
+from support.processes import alive
 from support.waiting import eventually
 
 LINE = b"z" * 99 + b"\n"
@@ -37,6 +38,14 @@ def writer(folder: Path, lines: int, *, pause: float = 0.0, name: str = "writer.
 
 def expected(lines: int) -> bytes:
     return b"".join(b"%07d " % i + b"z" * 98 + b"\n" for i in range(lines))
+
+
+def wchan(pid: int) -> str:
+    """Where in the kernel the process sleeps."""
+    try:
+        return Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return ""
 
 
 async def output_of(bake: Bake) -> bytes:
@@ -97,6 +106,34 @@ async def test_a_bake_goes_on_while_the_bus_is_away(tmp_path: Path) -> None:
         await eventually(done.exists, what="the step during the outage")
         await net.nats.start()
         assert isinstance(await asyncio.wait_for(bake.outcome(), 30), BakeSuccess)
+        assert await output_of(bake) == expected(lines)
+
+
+async def test_an_outage_that_outlasts_the_outbox_holds_the_child_and_loses_nothing(tmp_path: Path) -> None:
+    """However long the bus is away: what is journaled waits, the child's pipe is not read, and it goes on."""
+    lines = 100_000  # 10.7 MB where the outbox may hold 2 MiB
+    xml = f'<recipe name="held"><cli>{writer(tmp_path, lines)}</cli></recipe>'
+    async with (
+        mesh(tmp_path, "--outbox-max-bytes", "2MiB") as net,
+        net.supervisor("boss") as boss,
+    ):
+        hello = await boss.bake('<recipe name="hello"><cli command="true"/></recipe>', node="alpha")
+        assert isinstance(await hello.outcome(), BakeSuccess)
+        gate = tmp_path / "gate"
+        waiting = f"<arg>sh</arg><arg>-c</arg><arg>while [ ! -e {gate} ]; do sleep 0.01; done</arg>"
+        bake = await boss.bake(xml.replace("<cli>", f"<cli>{waiting}</cli><cli>"), node="alpha")
+        async for status in bake.status():
+            if status.kind == "step":
+                break
+        await net.nats.kill()
+        gate.touch()
+
+        def blocked() -> bool:
+            return any("pipe" in wchan(pid) for pid in alive(str(tmp_path / "writer.py")))
+
+        await eventually(blocked, what="the child held at its full pipe")
+        await net.nats.start()
+        assert isinstance(await asyncio.wait_for(bake.outcome(), 60), BakeSuccess)
         assert await output_of(bake) == expected(lines)
 
 

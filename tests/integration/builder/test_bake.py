@@ -120,8 +120,8 @@ async def test_a_failing_step_fails_the_bake(tmp_path: Path) -> None:
 
 
 async def test_a_gigabyte_does_not_grow_the_builder(tmp_path: Path) -> None:
-    """256 MiB through the journal and the stream, byte-exact by digest, with the Builder's memory flat."""
-    size = 256 * 2**20
+    """1 GiB through the journal and the stream, byte-exact by digest, with the Builder's memory flat."""
+    size = 2**30
     code = f"import os\nb = bytes(range(256)) * 1024\nfor _ in range({size} // len(b)): os.write(1, b)"
     xml = f'<recipe name="big"><cli name="write">{python(code)}</cli></recipe>'
     async with (
