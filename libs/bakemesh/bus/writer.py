@@ -277,7 +277,14 @@ class StreamWriter:
         self._changed.set()
 
     def _hand_on(self) -> None:
-        """Once a turn of the loop: futures, the owner's callback, room for those who wait."""
+        """Once a turn of the loop: futures, the owner's callback, room for those who wait; and the pump again
+        where there is something to do.
+        """
+        self._deliver()
+        if self._window.ready or self._window.phase is not Phase.FLOWING:
+            self._wake.set()
+
+    def _deliver(self) -> None:
         self._batching = False
         batch, self._batch = self._batch, []
         if batch:
@@ -292,8 +299,6 @@ class StreamWriter:
                 self._tell(note)
         self._admit()
         self._changed.set()
-        if self._window.ready or self._window.phase is not Phase.FLOWING:
-            self._wake.set()
 
     def _admit(self) -> None:
         while self._waiting and self._window.room(self._waiting[0][0].size):
@@ -385,7 +390,8 @@ class StreamWriter:
                 self._later()
                 return 0
             finally:
-                self._hand_on()
+                # Not waking itself: a survey that waits for a row to compare with would turn round for ever.
+                self._deliver()
             if window.phase is Phase.UNSURE:
                 # It waits for a row to compare with, or what it saw is out of date.
                 return None if window.surveying and not window.wanted() else 0

@@ -165,6 +165,24 @@ async def test_foreign_messages_are_passed_over_and_told(tmp_path: Path) -> None
             ]
 
 
+async def test_foreign_messages_leave_a_writer_without_rows_at_rest(tmp_path: Path) -> None:
+    """After a broken link it asks the stream and finds what is not its own. With no row to compare it waits,
+    and keeps nobody else from running.
+    """
+    async with server(tmp_path) as nats, connect(nats.url) as bus, connect(nats.url, name="other") as other:
+        await make_stream(bus)
+        async with writing(bus) as writer:
+            assert await (await writer.put(row(1))) == 1
+            await other.link.send("row.foreign", b"smuggled")
+            await other.link.barrier()
+            await nats.restart()
+            await eventually(lambda: bus.connected, what="the link up again")
+            for _ in range(50):  # the answers of its survey come in between
+                await bus.api.request(f"STREAM.INFO.{STREAM}", timeout=5)
+            assert await (await writer.put(row(2))) == 3
+            assert writer.foreign == 1
+
+
 @pytest.mark.parametrize("journaled", [0, 1, 17, 150, 299, 300])
 async def test_a_restart_at_any_point_recognises_its_rows(tmp_path: Path, journaled: int) -> None:
     """300 rows stored, of which the journal has heard of `journaled`; a message of somebody else in
