@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from bakemesh.builder.bake.state import Ending, SayEnd, State
 from bakemesh.builder.bake.voice import Sealed as SealedStatus
 from bakemesh.builder.bake.voice import Voice, cut
 from bakemesh.builder.clock import Clock
-from bakemesh.builder.journal import Journal
+from bakemesh.builder.journal import Journal, JournalClosed
 from bakemesh.builder.journal.records import (
     Db,
     OutRow,
@@ -34,6 +33,7 @@ from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError
 from bakemesh.bus.inbox import Inbox, Item
 from bakemesh.bus.sealing import Sealed
+from bakemesh.bus.verbs import Refusals
 from bakemesh.protocol import envelope as envelopes
 from bakemesh.protocol.admit import Cause, Refusal, admit
 from bakemesh.protocol.builder.codes import Code
@@ -70,7 +70,7 @@ class Intake:
     ) -> None:
         self.bus, self.inbox, self.journal = bus, inbox, journal
         self.kitchen, self.pushes, self.voice, self.clock = kitchen, pushes, voice, clock
-        self.dropped: Counter[str] = Counter()
+        self.dropped = Refusals()
         self._forwarding: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -81,10 +81,13 @@ class Intake:
                 await self.take(item)
             except BusError as error:
                 log.warning("inbox: %s; the message will come again", error)
+                await item.nak(1.0)
+            except JournalClosed:
+                return
             except Exception:
                 # A message that breaks the Builder's own code must not come again for ever.
                 log.exception("inbox: message on %s dropped", item.subject)
-                self.dropped["internal"] += 1
+                self.dropped.counts["internal"] += 1
                 await item.ack()
 
     async def close(self) -> None:
@@ -97,8 +100,7 @@ class Intake:
         """One message, to its acknowledgement."""
         found = self._admit(item)
         if isinstance(found, Refusal):
-            self.dropped[found.reason] += 1
-            log.warning("inbox: message on %s of %s dropped: %s", item.subject, found.sender, found.detail)
+            self.dropped.note(found)
             await item.ack()
             self._answer(found.reply, None if found.reply is None else self._malformed(found))
             return

@@ -239,6 +239,9 @@ class _Builder:
             await inbox.close()
             await serving.stop()
             await intake.close()
+            if not_taken := bus.refused + intake.dropped.counts:
+                counts = ", ".join(f"{count} {reason}" for reason, count in not_taken.most_common())
+                log.info("messages that were not taken: %s", counts)
             await self.kitchen.close()
             await self._drain()
             for task in tasks:
