@@ -137,7 +137,11 @@ def terminate(pid: int, above: int) -> None:
     signal(pid, above, TERM, CONT)
 
 
-def terminate_all(top: int) -> None:
+def terminate_all(
+    top: int,
+    children_of: "Callable[[], Callable[[int], list[int]]]" = look,
+    strike: "Callable[[int, int], None]" = terminate,
+) -> None:
     """TERM and CONT to everything below `top`, once each.
 
     The whole tree is read before it is struck: a parent dies of TERM at once, and its children are then
@@ -147,13 +151,13 @@ def terminate_all(top: int) -> None:
     told: set[int] = set()
     for _ in range(MOST_ROUNDS):
         found: list[tuple[int, int]] = []
-        fell(top, look(), lambda pid, above: found.append((pid, above)))  # noqa: B023 - called at once
+        fell(top, children_of(), lambda pid, above: found.append((pid, above)))  # noqa: B023 - called at once
         new = [(pid, above) for pid, above in found if pid not in told]
         if not new:
             return
         for pid, above in new:
             told.add(pid)
-            terminate(pid, above)
+            strike(pid, above)
 
 
 def reap(ended: "Callable[[int, int, struct_rusage], None]") -> bool:

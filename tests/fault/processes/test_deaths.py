@@ -82,6 +82,15 @@ async def test_when_builder_and_minders_are_killed_their_steps_die() -> None:
         await keepers_are_gone(standin)
 
 
+async def test_minders_see_the_keepers_death_themselves() -> None:
+    """Where the Builder does not come to it: it is stopped."""
+    marker = new_marker()
+    async with owner(marker, kinds=TREE, steps=2) as standin:
+        os.kill(standin.pid, signal.SIGSTOP)
+        kill(standin.keeper)
+        await nothing_lives(marker, within=3)
+
+
 async def test_a_stopped_minder_does_not_save_its_step_from_the_builders_death() -> None:
     marker = new_marker()
     async with owner(marker, kinds=TREE, steps=2) as standin:

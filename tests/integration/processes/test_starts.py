@@ -209,6 +209,20 @@ async def test_arguments_larger_than_a_message_arrive_whole() -> None:
     assert seen.decode().strip() == hashlib.sha256("\n".join(arguments).encode()).hexdigest()
 
 
+async def test_large_arguments_and_every_descriptor_come_together() -> None:
+    async with await Keeper.start(new_marker()) as keeper:
+        with Pipe() as given, Pipe() as out, Pipe() as err:
+            script = 'read line; echo "$line" "$#"; echo err >&2'
+            argv = ["sh", "-c", script, *["x" * 1000] * 200]
+            minded = await keeper.spawn(ProcessSpec(argv, PATH), given.reading, out.writing, err.writing)
+            out.given()
+            err.given()
+            os.write(given.writing, b"in\n")
+            assert await read_until(out.reading) == b"in 199\n"
+            assert await read_until(err.reading) == b"err\n"
+            assert (await minded.exited()).code == 0
+
+
 async def test_many_at_once_all_end_with_their_own_code() -> None:
     async with await Keeper.start(new_marker()) as keeper:
 

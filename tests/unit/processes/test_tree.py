@@ -88,3 +88,29 @@ def test_only_kill_counts_as_killed() -> None:
     assert tree.killed(9)
     assert not tree.killed(15)
     assert not tree.killed(9 << 8)  # exit code 9
+
+
+@given(trees())
+def test_term_reaches_what_a_parent_leaves_that_dies_of_it_at_once(below: dict[int, list[int]]) -> None:
+    everything = set(below) - {TOP}
+    struck: list[int] = []
+
+    def strike(pid: int, _: int) -> None:
+        struck.append(pid)
+        for children in below.values():
+            if pid in children:
+                children.remove(pid)
+        below[TOP] += below.pop(pid)  # the subreaper's from now on
+
+    tree.terminate_all(TOP, lambda: lambda pid: list(below.get(pid, [])), strike)
+    assert sorted(struck) == sorted(everything)
+
+
+def test_term_comes_to_an_end_with_a_tree_that_forks_for_ever() -> None:
+    below: dict[int, list[int]] = {TOP: [2]}
+
+    def strike(pid: int, _: int) -> None:
+        below[TOP].append(pid + 1)
+
+    tree.terminate_all(TOP, lambda: lambda pid: list(below.get(pid, [])), strike)
+    assert len(below[TOP]) < 100
