@@ -1,10 +1,11 @@
 """The demo: `bakemesh up` in a private state folder, a bake with live progress and output, all stopped.
 
 Each part is a command that a user types; this script only puts them after one another. Exit code: the
-bake's.
+bake's. Ctrl-C stops all of it at any time, and where this script is killed the kernel stops `up` for it.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 MOST_S = 600  # whatever happens to this script, nothing of it runs for longer
 READY_S = 60
+SET_PARENT_DEATH_SIGNAL = 1  # of prctl
 
 
 def main() -> int:
@@ -36,34 +38,60 @@ def main() -> int:
     up = [*program, "up", "--json", "--state", str(state), "--node", "alpha", "--listen", "127.0.0.1:0"]
     up += ["--for", str(MOST_S)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    print("$ bakemesh up", flush=True)
     log = state / "up.log"
-    with log.open("wb") as errors:
-        running = subprocess.Popen(
-            up, stdout=subprocess.PIPE, stderr=errors, env=environ, start_new_session=True
-        )
+    running: subprocess.Popen[bytes] | None = None
+    code = 1
     try:
+        print("$ bakemesh up", flush=True)
+        with log.open("wb") as errors:
+            running = subprocess.Popen(
+                up,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environ,
+                start_new_session=True,  # Ctrl-C is for the bake first
+                preexec_fn=lambda: end_with_us(signal.SIGTERM),
+            )
         if not ready(running):
             print(f"bakemesh up ended; its log:\n{log.read_text(errors='replace')}", file=sys.stderr)
             return running.wait() or 1
         print(f"\n$ bakemesh bake {os.path.relpath(args.recipe)} --param examples=...", flush=True)
         param = f"examples={HERE.parent.absolute()}"
         bake = [*program, "bake", str(args.recipe), "--state", str(state), "--param", param]
-        code = wait_for(subprocess.Popen(bake, env=environ))
+        code = wait_for(subprocess.Popen(bake, env=environ, preexec_fn=lambda: end_with_us(signal.SIGKILL)))
+    except KeyboardInterrupt:
+        code = 130
     finally:
-        running.send_signal(signal.SIGINT)
-        running.communicate()
+        if running is not None:
+            stop(running)
     print(f"\neverything is stopped; the bake ended with exit code {code}", flush=True)
     return code
 
 
+def end_with_us(number: signal.Signals) -> None:
+    """In the new process: this signal comes when the one that started it is gone, however it went."""
+    ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, number)
+
+
 def wait_for(baking: "subprocess.Popen[bytes]") -> int:
-    """Its exit code. Ctrl-C is for it: it cancels the bake and ends by itself."""
+    """Its exit code, as a shell counts it. Ctrl-C is for it: it cancels the bake and ends by itself."""
     while True:
         try:
-            return baking.wait()
+            code = baking.wait()
+            return code if code >= 0 else 128 - code
         except KeyboardInterrupt:
             continue
+
+
+def stop(running: "subprocess.Popen[bytes]") -> None:
+    """Ends `up` and waits for it; a further Ctrl-C is handed on, and kills what is left."""
+    running.send_signal(signal.SIGINT)
+    while True:
+        try:
+            running.communicate()
+            return
+        except KeyboardInterrupt:
+            running.send_signal(signal.SIGINT)
 
 
 def ready(running: "subprocess.Popen[bytes]") -> bool:

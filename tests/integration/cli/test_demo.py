@@ -1,10 +1,15 @@
 """The demo and what README.md shows: run as written."""
 
 import ast
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import psutil
+import pytest
 
 from support.commandline import TIMEOUT_S, bakemesh, environment
 
@@ -51,6 +56,54 @@ def test_the_demo_ends_with_the_bakes_exit_code(tmp_path):
         check=False,
     )
     assert done.returncode == 1, done.stderr
+
+
+def demo(home: Path) -> "subprocess.Popen[str]":
+    """The demo in a session of its own, as `make demo` on a terminal has one."""
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "examples" / "hello" / "demo.py"), "--state", str(home / "demo")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(home),
+        start_new_session=True,
+    )
+
+
+def read_until(running: "subprocess.Popen[str]", beginning: str) -> None:
+    assert running.stdout is not None
+    for line in running.stdout:
+        if line.startswith(beginning):
+            return
+    raise AssertionError(f"the demo ended before {beginning!r}: {running.stderr and running.stderr.read()}")
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """Everything that runs for it."""
+    return psutil.Process(pid).children(recursive=True)
+
+
+@pytest.mark.parametrize("moment", ["$ bakemesh up", "builder   ready", "443 words.txt"])
+def test_ctrl_c_stops_all_of_the_demo_without_a_trace(tmp_path, moment):
+    running = demo(tmp_path)
+    read_until(running, moment)
+    started = family(running.pid)
+    os.killpg(running.pid, signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=TIMEOUT_S)
+    assert "Traceback" not in stderr
+    assert stdout.rstrip().splitlines()[-1].startswith("everything is stopped")
+    assert running.returncode in (3, 130)
+    assert psutil.wait_procs(started, timeout=TIMEOUT_S)[1] == []
+
+
+def test_a_demo_that_is_killed_leaves_nothing_behind(tmp_path):
+    running = demo(tmp_path)
+    read_until(running, "443 words.txt")
+    started = family(running.pid)
+    assert len(started) >= 4  # up, its server, its Builder, the bake
+    running.kill()
+    running.communicate(timeout=TIMEOUT_S)
+    assert psutil.wait_procs(started, timeout=TIMEOUT_S)[1] == []
 
 
 def test_the_recipes_and_the_python_of_the_readme_are_right(tmp_path):
