@@ -46,20 +46,21 @@ class Counter:
     """Counts what is handled; `all` is done at the last one."""
 
     def __init__(self, count: int) -> None:
-        self.left, self.ended = count, 0.0
+        self.left, self.count, self.ended, self.cpu = count, count, 0.0, 0.0
         self.all = asyncio.Event()
 
     def one(self) -> None:
         self.left -= 1
         if self.left == 0:
-            self.ended = time.monotonic()
+            self.ended, self.cpu = time.monotonic(), time.process_time() - self.cpu
             self.all.set()
 
     async def wait(self) -> None:
+        self.cpu = time.process_time()
         common.say_ready()
         async with asyncio.timeout(common.ROLE_S):
             await self.all.wait()
-        common.say(ended=self.ended)
+        common.say(ended=self.ended, cpu_us=self.cpu / self.count * 1e6)
 
 
 async def take_ours(url: str, count: int) -> None:
@@ -79,10 +80,10 @@ async def take_ours(url: str, count: int) -> None:
 async def give_ours(url: str, count: int) -> None:
     async with await Bus.connect(BusSettings(servers=(url,), name="builder", node_id="alpha")) as bus:
         common.say_ready()
-        began = time.monotonic()
+        began, cpu = time.monotonic(), time.process_time()
         for serial in range(1, count + 1):
             await bus.publish(SUBJECT, status(serial))
-    common.say(began=began)
+    common.say(began=began, cpu_us=(time.process_time() - cpu) / count * 1e6)
 
 
 async def take_raw(url: str, count: int) -> None:
@@ -109,11 +110,11 @@ async def give_raw(url: str, count: int) -> None:
     payload = seal(status(1000), "builder@alpha").payload
     client = await nats.connect(url)
     common.say_ready()
-    began = time.monotonic()
+    began, cpu = time.monotonic(), time.process_time()
     for _ in range(count):
         await client.publish(SUBJECT, payload)
     await client.drain()
-    common.say(began=began)
+    common.say(began=began, cpu_us=(time.process_time() - cpu) / count * 1e6)
 
 
 async def take_faststream(url: str, count: int) -> None:
@@ -139,32 +140,35 @@ async def give_faststream(url: str, count: int) -> None:
     async with NatsBroker(url, logger=None) as broker:
         await broker.start()
         common.say_ready()
-        began = time.monotonic()
+        began, cpu = time.monotonic(), time.process_time()
         for serial in range(1, count + 1):
             await broker.publish(status(serial), SUBJECT)
         # Closing drains.
-    common.say(began=began)
+    common.say(began=began, cpu_us=(time.process_time() - cpu) / count * 1e6)
 
 
 # -- the measurement
 
 
-async def once(url: str, side: str, count: int, loop: str) -> float:
-    """Messages a second."""
+async def once(url: str, side: str, count: int, loop: str, spent: list[tuple[float, float]]) -> float:
+    """Messages a second; `spent` gets the µs of CPU that one took in the giving and the taking process."""
     async with common.role(f"take_{side}", url, count, loop) as taking:
         await taking.ready()
         async with common.role(f"give_{side}", url, count, loop) as giving:
-            began = float((await giving.result())["began"])
-            ended = float((await taking.result())["ended"])
-    return count / (ended - began)
+            gave, took = await giving.result(), await taking.result()
+    spent.append((round(gave["cpu_us"], 1), round(took["cpu_us"], 1)))
+    return float(count / (took["ended"] - gave["began"]))
 
 
 async def measure(count: int, turns: int) -> None:
     report = common.Report("typed_status")
     async with common.folder() as where, common.server(where) as nats:
         for loop in common.loops():
+            spent: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES}
             sides: dict[str, Callable[[], Awaitable[float]]] = {
-                side: partial(once, nats.url, side, count if side != "faststream" else count // 4, loop)
+                side: partial(
+                    once, nats.url, side, count if side != "faststream" else count // 4, loop, spent[side]
+                )
                 for side in SIDES
             }
             found = await common.rounds(turns, sides)
@@ -173,6 +177,7 @@ async def measure(count: int, turns: int) -> None:
                 f"to FastStream, {loop}", common.ratio(found["ours"], found["faststream"]), at_least=4
             )
             report.numbers[loop] = {f"{side}_per_s": rates for side, rates in found.items()}
+            report.numbers[loop] |= {f"{side}_cpu_us": each for side, each in spent.items()}
     report.finish()
 
 

@@ -19,7 +19,7 @@ from bakemesh.bus.events import Event
 from bakemesh.bus.jsapi import HUB_DOMAIN, JsApi
 from bakemesh.bus.link import Link
 from bakemesh.bus.replies import InboxReply, received
-from bakemesh.bus.sealing import Sealed, seal
+from bakemesh.bus.sealing import Sealed, payload_of, seal
 from bakemesh.bus.settings import BusSettings
 from bakemesh.bus.storing import StoredAck
 from bakemesh.bus.verbs import Answerer, Handler, OnRefusal, Refusals, Serving, Subscription
@@ -120,7 +120,7 @@ class Bus:
         """Publishes at most once. Raises NotConnected, MessageTooLarge, BusClosed; a denial is an
         event only.
         """
-        await self.link.send(subject, seal(message, self.settings.sender).payload)
+        await self.link.send(subject, payload_of(message, self.settings.sender))
 
     async def publish_stored(
         self,

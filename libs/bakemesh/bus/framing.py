@@ -1,15 +1,20 @@
 """Hands a message to the connection as the bytes of the protocol.
 
-For the stream writer alone, which sends so many that the client library's header handling and its copy of
-each payload are what costs most. Does what the library's `publish` does, in the same order, and nothing
-else; what goes in must have been checked (`is_token`): the library's own checks are not made. Left out:
-sending while the link is down.
+The client library's own way has a coroutine in a coroutine for each message, looks each subject over anew,
+and copies each payload. Does what the library's `publish` does, in the same order, and nothing else; what
+goes in must have been checked (`is_token`): the library's own checks are not made. Left out: sending while
+the link is down, and payloads that are too large.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
 from bakemesh.bus.errors import NotConnected
-from bakemesh.bus.link import Link
+
+if TYPE_CHECKING:
+    from bakemesh.bus.link import Link
 
 HEAD_ROOM = 1024  # the server counts headers as payload; more than ours ever take
 _SMALL = 4096  # below it, joining is cheaper than three pieces
@@ -30,8 +35,39 @@ def headers(msg_id: str, expected: int, behind: str | None) -> bytes:
     return f"NATS/1.0\r\n{own}{after}\r\n".encode()
 
 
+@lru_cache(maxsize=4096)
+def opening(subject: str) -> bytes | None:
+    """The begin of a frame without headers; None for a subject that is none."""
+    return f"PUB {subject} ".encode() if is_token(subject) else None
+
+
+def plain(begin: bytes, reply: str, payload: bytes) -> bytes:
+    """A message without headers; `begin` is of `opening`."""
+    if reply:
+        return b"%b%b %d\r\n%b\r\n" % (begin, reply.encode(), len(payload), payload)
+    return b"%b%d\r\n%b\r\n" % (begin, len(payload), payload)
+
+
+async def push(client: Any, frame: bytes, payload_size: int) -> None:
+    """Hands over a frame; returns when there is room for more. `client`: one that is connected."""
+    client.stats["out_msgs"] += 1
+    client.stats["out_bytes"] += payload_size
+    client._pending.append(frame)
+    client._pending_data_size += len(frame)
+    await settle(client)
+
+
+async def settle(client: Any) -> None:
+    """Sees to it that what is pending goes out, and waits where too much is."""
+    if client._pending_data_size > client._max_pending_size > 0:
+        await client._flush_pending(force_flush=True)
+    if client._flush_queue is not None and client._flush_queue.empty():
+        await client._flush_pending()
+
+
 async def send(link: Link, subject: str, reply: str, header: bytes, payload: bytes) -> None:
-    """Hands over one message. What is handed over first, goes first: nothing is awaited before that.
+    """Hands over a message with headers. What is handed over first, goes first: nothing is awaited before
+    that.
 
     Raises NotConnected.
     """
@@ -40,13 +76,11 @@ async def send(link: Link, subject: str, reply: str, header: bytes, payload: byt
     client = link._client
     size = len(header) + len(payload)
     head = f"HPUB {subject} {reply} {len(header)} {size}\r\n".encode() + header
-    client.stats["out_msgs"] += 1
-    client.stats["out_bytes"] += len(payload)
     if size < _SMALL:
-        await client._send_command(head + payload + _END)
+        await push(client, head + payload + _END, len(payload))
     else:
-        client._pending += (head, payload)
-        client._pending_data_size += len(head) + len(payload)
-        await client._send_command(_END)
-    if client._flush_queue is not None and client._flush_queue.empty():
-        await client._flush_pending()
+        client.stats["out_msgs"] += 1
+        client.stats["out_bytes"] += len(payload)
+        client._pending += (head, payload, _END)
+        client._pending_data_size += len(head) + len(payload) + 2
+        await settle(client)

@@ -26,8 +26,12 @@ class HandOver:
         self._subscription, self._take = subscription, take
 
     def put_nowait(self, msg: Msg) -> None:
-        """Hands a message over. An exception is logged: it would end the connection's reading."""
+        """Hands a message over that came through the library's own hands."""
         self._subscription._pending_size -= len(msg.data)
+        self.take(msg)
+
+    def take(self, msg: Msg) -> None:
+        """Hands a message over. An exception is logged: it would end the connection's reading."""
         try:
             self._take(msg)
         except Exception:

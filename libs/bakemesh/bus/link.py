@@ -23,7 +23,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from bakemesh.bus import dialing
+from bakemesh.bus import dialing, framing
 from bakemesh.bus.answers import Answers, Expected
 from bakemesh.bus.errors import (
     AccessDenied,
@@ -35,6 +35,7 @@ from bakemesh.bus.errors import (
 )
 from bakemesh.bus.events import Closed, Denied, Disconnected, Event, Reconnected, SlowConsumer
 from bakemesh.bus.handover import hand_over
+from bakemesh.bus.parsing import FrameParser
 from bakemesh.bus.settings import BusSettings
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Link:
     def __init__(self, settings: BusSettings) -> None:
         self.settings = settings
         self._client = Client()
+        self._client._ps = FrameParser(self._client)
         self._answers = Answers(f"_INBOX.{settings.party}.{secrets.token_hex(12)}")
         self._callbacks: list[Callable[[Event], None]] = []
         self._denied_subscriptions: set[str] = set()
@@ -206,6 +208,14 @@ class Link:
         if not client.is_connected or self._gone is not None:
             self._check_open()
             raise NotConnected(f"{subject}: not sent, the link to {', '.join(self.settings.servers)} is down")
+        if headers is None and client._status == Client.CONNECTED:  # and not draining
+            begin = framing.opening(subject)
+            if begin is not None and (not reply or framing.is_token(reply)):
+                size = len(payload)
+                if size > client._max_payload:
+                    raise MessageTooLarge(subject, size, client._max_payload)
+                await framing.push(client, framing.plain(begin, reply, payload), size)
+                return
         try:
             await client.publish(subject, payload, reply, None if headers is None else dict(headers))
         except nats.errors.MaxPayloadError:

@@ -27,6 +27,8 @@ INBOX = "_INBOX."
 REPLY_HEADER = "Bakemesh-Reply"
 # JetStream puts these on what it hands out by itself: such a message is a copy, not somebody's publish.
 REPLAY_HEADERS = ("Nats-Stream", "Nats-Subject")
+_CONTROLS = f"{CONTROL}."
+_tuple = tuple.__new__
 
 
 class Cause(StrEnum):
@@ -82,36 +84,39 @@ def admit(
     `subject` is the message's own. `reply` is its NATS reply, None for one read from a stream: its reply is
     JetStream's, and the answer to a stored message goes to the header `Bakemesh-Reply`.
     """
-    headers = headers or {}
     try:
         where = subjects.parse(subject)
     except SubjectError as error:
         return Refusal(Cause.SUBJECT, str(error), "unknown")
-    for name in REPLAY_HEADERS:
-        if name in headers:
-            return Refusal(Cause.REPLAYED, f"carries {name}: a copy out of a stream", where.party, where)
-    wanted = headers.get(REPLY_HEADER)
-    for what, to in (("reply", reply), (REPLY_HEADER, wanted)):
-        if to and not _is_inbox(to):
-            detail = f"{what} {to[:200]!r} is no subject below {INBOX!r}"
-            return Refusal(Cause.FOREIGN_REPLY, detail, where.party, where)
+    wanted = None
+    if headers:
+        for name in REPLAY_HEADERS:
+            if name in headers:
+                return Refusal(Cause.REPLAYED, f"carries {name}: a copy out of a stream", where.party, where)
+        wanted = headers.get(REPLY_HEADER)
     answer_to = reply or wanted or None
+    if answer_to is not None:
+        for what, to in (("reply", reply), (REPLY_HEADER, wanted)):
+            if to and not _is_inbox(to):
+                detail = f"{what} {to[:200]!r} is no subject below {INBOX!r}"
+                return Refusal(Cause.FOREIGN_REPLY, detail, where.party, where)
     try:
-        found = envelope.unpack(payload)
+        found = envelope.fields_of(payload)
     except MessageError as error:
         return _undecodable(error, where.party, where, answer_to)
-    sender = found.sender[:200]
-    if found.type != where.type:
-        detail = f"the subject says {where.type}, the envelope {found.type[:200]}"
-        return Refusal(Cause.OTHER_TYPE, detail, sender, where, type=found.type[:200])
+    kind, sender = found[0], found[3]
+    if kind != where.type:
+        detail = f"the subject says {where.type}, the envelope {kind[:200]}"
+        return Refusal(Cause.OTHER_TYPE, detail, sender[:200], where, type=kind[:200])
     try:
         received = message.opened(found)
     except MessageError as error:
-        return _undecodable(error, sender, where, answer_to)
-    if not reply and where.type.startswith(f"{CONTROL}."):
+        return _undecodable(error, sender[:200], where, answer_to)
+    if not reply and kind.startswith(_CONTROLS):
         detail = "a control is a request; it has no reply"
-        return Refusal(Cause.NO_REPLY, detail, sender, where, type=where.type)
-    return Delivery(where, received, answer_to, headers, payload)
+        return Refusal(Cause.NO_REPLY, detail, sender[:200], where, type=kind)
+    # As Delivery(…) does, without the Python function that a NamedTuple puts before it.
+    return _tuple(Delivery, (where, received, answer_to, headers or {}, payload))
 
 
 def _is_inbox(to: str) -> bool:

@@ -63,34 +63,48 @@ def fields_of(payload: bytes | bytearray | memoryview) -> tuple[str, bytes, int,
         fields = _unpackb(payload, strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
         raise MessageError(f"not a msgpack map: {error or type(error).__name__}") from error
+    if type(fields) is dict:
+        get = fields.get
+        version, kind, id = get("v"), get("type"), get("id")  # noqa: A001
+        created, sender, entries = get("created"), get("from"), get("entries")
+        if (
+            type(version) is int
+            and version == VERSION
+            and type(kind) is str
+            and kind
+            and type(id) is bytes
+            and len(id) == ID_BYTES
+            and type(created) is int
+            and 0 <= created <= LARGEST
+            and type(sender) is str
+            and type(entries) is dict
+        ):
+            return kind, id, created, sender, entries
+    raise _wrong(fields)
+
+
+def _wrong(fields: Any) -> MessageError:
+    """Why these are not the fields of an envelope: the first that is wrong."""
     if type(fields) is not dict:
-        raise MessageError(f"not a msgpack map but {type(fields).__name__}")
+        return MessageError(f"not a msgpack map but {type(fields).__name__}")
     get = fields.get
-    version, kind, id, created, sender, entries = (  # noqa: A001
-        get("v"),
-        get("type"),
-        get("id"),
-        get("created"),
-        get("from"),
-        get("entries"),
-    )
+    version, kind = get("v"), get("type")
     if type(version) is not int or version != VERSION:
         shown = version if type(version) in (int, str) else type(version).__name__
-        raise VersionRefused(
+        return VersionRefused(
             f"protocol version {str(shown)[:40]}; this side speaks {VERSION}",
             type=kind[:200] if type(kind) is str else None,
         )
     if type(kind) is not str or not kind:
-        raise MessageError("type must be text that is not empty")
+        return MessageError("type must be text that is not empty")
+    id, created = get("id"), get("created")  # noqa: A001
     if type(id) is not bytes or len(id) != ID_BYTES:
-        raise MessageError(f"id must be {ID_BYTES} bytes", type=kind[:200])
+        return MessageError(f"id must be {ID_BYTES} bytes", type=kind[:200])
     if type(created) is not int or not 0 <= created <= LARGEST:
-        raise MessageError("created must be µs since the epoch, an int from 0 to 2^63-1", type=kind[:200])
-    if type(sender) is not str:
-        raise MessageError("from must be text", type=kind[:200])
-    if type(entries) is not dict:
-        raise MessageError("entries must be a map", type=kind[:200])
-    return kind, id, created, sender, entries
+        return MessageError("created must be µs since the epoch, an int from 0 to 2^63-1", type=kind[:200])
+    if type(get("from")) is not str:
+        return MessageError("from must be text", type=kind[:200])
+    return MessageError("entries must be a map", type=kind[:200])
 
 
 def fold(entries: Mapping[Any, Any], *, type: str | None = None) -> dict[str, str]:  # noqa: A002

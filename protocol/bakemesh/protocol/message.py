@@ -134,6 +134,7 @@ class Received(NamedTuple):
     message: Message
 
 
+_tuple = tuple.__new__
 _types: dict[str, type[Message]] = {}
 _families: dict[str, type[Message]] = {}
 M = TypeVar("M", bound=Message)
@@ -190,7 +191,8 @@ def opened(found: tuple[str, bytes, int, str, dict[Any, Any]]) -> Received:
     """The message in an Envelope, or in its bare fields. Raises MessageError."""
     kind, id, created, sender, entries = found  # noqa: A001
     model = _types.get(kind) or class_of(kind)
-    return Received(kind, id, created, sender, model.from_entries(entries, kind))
+    # As Received(…) does, without the Python function that a NamedTuple puts before it.
+    return _tuple(Received, (kind, id, created, sender, model.from_entries(entries, kind)))
 
 
 def decode(payload: bytes | bytearray | memoryview) -> Received:
