@@ -1,0 +1,150 @@
+"""A recipe for another node, sent to the wrong one: passed on once, under the target's rules; or it waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bakemesh.protocol import subjects
+from bakemesh.protocol.builder.messages import BakeFailed, BakeSuccess
+from bakemesh.protocol.identity import Identity
+from bakemesh.supervisor import BakeUnknown, NodeUnreachable, Supervisor
+from support.builder import builder
+from support.house import House, check_story, output_of, running_house, said
+from support.letters import again, inbox_subject, recipe_letter, send
+from support.waiting import eventually
+
+_XML = '<recipe name="far"><cli command="echo {}"/></recipe>'
+
+
+def far(number: int, node_id: str = "beta") -> Identity:
+    return Identity("boss", "far", f"boss-far-{number}", node_id, node_id)
+
+
+def at_alpha(house: House, identity: Identity, *, party: str | None = None) -> str:
+    """The subject of alpha's inbox, whatever node the recipe names."""
+    return subjects.build(
+        house.bus.mesh, "alpha", party or identity.supervisor, identity.recipe_id, subjects.RECIPE
+    )
+
+
+async def test_a_recipe_is_forwarded_to_its_node(tmp_path: Path) -> None:
+    async with running_house(tmp_path) as house, builder(tmp_path, house.nats.url, node_id="beta"):
+        secret = house.canary()
+        identity, xml = far(1), _XML.format(secret)
+        sealed = recipe_letter(identity, xml)
+        # The answer is the target's, and there is one.
+        result = await send(house.bus, at_alpha(house, identity), sealed)
+        assert (result.accepted, result.node_id, result.recipe_id) == (True, "beta", identity.recipe_id)
+        bake = await house.boss.attach(identity.recipe_id, node_id="beta")
+        story = [status async for status in bake.status()]
+        check_story(story, bake)
+        assert isinstance(story[-1], BakeSuccess)
+        assert bake.identity == identity
+        assert await output_of(bake) == {(0, "stdout"): f"{secret}\n".encode()}
+        # The same message again: the forwarder remembers it and says nothing; the target never bakes twice.
+        await house.bus.publish_stored(at_alpha(house, identity), again(sealed))
+        other = recipe_letter(identity, xml)
+        result = await send(house.bus, at_alpha(house, identity), other)
+        assert (result.code, result.node_id) == ("duplicate_recipe_id", "beta")
+        assert len([s for s in house.tap.statuses if s.recipe_id == identity.recipe_id]) == len(story)
+
+        # Every refusal is the target's, once, and on the subjects of the owner.
+        bad = far(2)
+        result = await send(house.bus, at_alpha(house, bad), recipe_letter(bad, '<recipe name="far"/>'))
+        assert (result.code, result.node_id) == ("invalid_recipe", "beta")
+        await eventually(
+            lambda: [s for s in house.tap.statuses if s.recipe_id == bad.recipe_id], what="Failed"
+        )
+        (failed,) = [s for s in house.tap.statuses if s.recipe_id == bad.recipe_id]
+        assert isinstance(failed, BakeFailed)
+        assert (failed.code, failed.node_id, failed.supervisor) == ("invalid_recipe", "beta", "boss")
+
+        # A thief's is stopped at the first node.
+        stolen = far(3)
+        result = await send(house.bus, at_alpha(house, stolen, party="thief"), recipe_letter(stolen, xml))
+        assert (result.code, result.node_id) == ("unauthorised", "alpha")
+
+        # What was forwarded is not forwarded again.
+        lost = far(4, "gamma")
+        subject = subjects.build(house.bus.mesh, "beta", "builder-alpha", lost.recipe_id, subjects.RECIPE)
+        result = await send(house.bus, subject, recipe_letter(lost, xml))
+        assert (result.code, result.node_id) == ("wrong_identity", "beta")
+        assert "forwarded by builder-alpha" in result.summary
+
+        # A forwarder is no owner: what it sends under its own name is its own child recipe.
+        own = Identity("builder-alpha", "far", "builder-alpha-far-77", "beta", "beta")
+        result = await send(house.bus, inbox_subject(house.bus, own), recipe_letter(own, xml))
+        assert result.accepted
+
+
+async def test_a_node_that_takes_nothing_forwarded(tmp_path: Path) -> None:
+    async with (
+        running_house(tmp_path) as house,
+        builder(tmp_path, house.nats.url, "--accept-forwarded", "no", node_id="beta"),
+    ):
+        identity = far(1)
+        sealed = recipe_letter(identity, _XML.format("x"))
+        result = await send(house.bus, at_alpha(house, identity), sealed)
+        assert (result.code, result.node_id) == ("unauthorised", "beta")
+        assert "accept-forwarded" in result.summary
+        await eventually(
+            lambda: [s for s in house.tap.statuses if s.node_id == "beta"], what="the Bake.Failed"
+        )
+        (failed,) = [s for s in house.tap.statuses if s.node_id == "beta"]
+        assert isinstance(failed, BakeFailed)
+        assert (failed.code, failed.recipe_id) == ("unauthorised", identity.recipe_id)
+        # Sent to the node itself it is taken: unauthorised uses no RecipeID up.
+        direct = recipe_letter(identity, _XML.format("x"))
+        result = await send(house.bus, inbox_subject(house.bus, identity), direct)
+        assert result.accepted, result
+
+
+async def test_a_node_that_does_not_exist_yet(tmp_path: Path) -> None:
+    """Its recipe stays in the inbox, sent straight or by way of another node, and is baked when it comes."""
+    async with running_house(tmp_path) as house:
+        secret = house.canary()
+        xml = _XML.format(secret)
+        straight = await house.boss.bake(xml, node_id="ghost", result_timeout_s=0.2)
+        assert straight.waiting
+        with pytest.raises(NodeUnreachable):
+            await straight.cancel()
+        late = await house.boss.bake(xml, node_id="ghost", result_timeout_s=0.2, expires_s=0.1)
+        roundabout = far(900, "ghost")
+        await house.bus.publish_stored(at_alpha(house, roundabout), recipe_letter(roundabout, xml))
+        # Alpha goes on meanwhile.
+        here = await house.bake('<recipe name="here"><cli command="true"/></recipe>')
+        await here.outcome()
+        async with Supervisor.connect(nats=house.nats.url, name="boss") as other:
+            seen = await other.attach(straight.recipe_id, node_id="ghost")
+            assert seen.waiting
+        assert straight.waiting
+        async with builder(tmp_path, house.nats.url, node_id="ghost"):
+            assert isinstance(await straight.outcome(), BakeSuccess)
+            expired = await said(late, lambda s: s.final)
+            assert isinstance(expired, BakeFailed)
+            assert expired.code == "expired"
+            found = await house.boss.attach(roundabout.recipe_id, node_id="ghost")
+            assert isinstance(await found.outcome(), BakeSuccess)
+
+
+async def test_a_forward_outlives_the_forwarder(tmp_path: Path) -> None:
+    """It is journaled before the inbox is acknowledged: a killed forwarder passes it on when it is back."""
+    async with running_house(tmp_path) as house:
+        identity = far(1, "ghost")
+        sealed = recipe_letter(identity, _XML.format("x"))
+        await house.bus.publish_stored(at_alpha(house, identity), sealed)
+        await house.node.kill9()
+        await house.node.start()
+        async with builder(tmp_path, house.nats.url, node_id="ghost"):
+            bake = await eventually(lambda: _known(house, identity), what="the forwarded bake")
+            assert isinstance(await bake.outcome(), BakeSuccess)
+            assert len([s for s in house.tap.statuses if s.recipe_id == identity.recipe_id and s.final]) == 1
+
+
+async def _known(house: House, identity: Identity) -> object:
+    try:
+        return await house.boss.attach(identity.recipe_id, node_id=identity.node_id)
+    except BakeUnknown:
+        return None
