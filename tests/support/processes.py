@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bakemesh.processes import Keeper, Minded, ProcessSpec
+from bakemesh.processes.cgroup import existing
 from support.waiting import eventually
 
 HERE = Path(__file__).parent
@@ -195,6 +196,9 @@ async def owner(marker: str, **settings: Any) -> AsyncIterator[Owner]:
         for pid in leftovers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: all(gone(pid) for pid in leftovers))
+        for cgroup in existing(settings.get("token", marker)):
+            cgroup.remove()
 
 
 def _is_keepers(pid: int) -> bool:

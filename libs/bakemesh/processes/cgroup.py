@@ -1,8 +1,9 @@
 """The optional net: a cgroup v2 of the keeper and all below it, where this user may make one.
 
-The keeper is put into it once, right after its start, and every step is born in it: that costs a step
-nothing, and neither a cleared environment nor a lost parent gets a process out of it. Nothing depends on it;
-where it cannot be made (a read-only mount, no right to write, an old kernel) everything else works without.
+The keeper moves into it once, at its start, and takes it away at its end; every step is born in it: that
+costs a step nothing, and neither a cleared environment nor a lost parent gets a process out of it. Nothing
+depends on it; where it cannot be made (a read-only mount, no right to write, an old kernel) everything else
+works without.
 """
 
 from __future__ import annotations
@@ -70,14 +71,6 @@ class StepCgroup:
         if not (folder / "cgroup.procs").exists():
             return None
         return cls(folder)
-
-    def admit(self, pid: int) -> bool:
-        """Puts a process in; what it forks from then on is born inside."""
-        try:
-            (self.folder / "cgroup.procs").write_text(str(pid))
-        except OSError:
-            return False
-        return True
 
     def members(self) -> list[int]:
         """The processes inside, those of inner cgroups included; zombies are not listed."""

@@ -289,7 +289,10 @@ class Keeper:
         link = Link(self._on_frame)
         environment = {**os.environ, marks.KEEPER_VARIABLE: self._token}
         environment.pop(marks.STEP_VARIABLE, None)
-        await link.open(self._program, self._python, environment, self._options, self._cgroup)
+        options = list(self._options)
+        if self._cgroup is not None:
+            options.append(f"cgroup={self._cgroup.folder}")
+        await link.open(self._program, self._python, environment, options)
         return link
 
     async def _watch(self) -> None:

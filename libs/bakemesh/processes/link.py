@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakemesh.processes import frames
-from bakemesh.processes.cgroup import StepCgroup
 from bakemesh.processes.errors import KeeperFailed, Refusal, SpawnRefused
 from bakemesh.processes.minded import Minded
 
@@ -68,7 +67,6 @@ class Link:
         python: str,
         environment: Mapping[str, str],
         options: list[str],
-        cgroup: StepCgroup | None,
     ) -> None:
         """Starts the keeper and waits until it takes requests. Raises KeeperFailed."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -91,8 +89,6 @@ class Link:
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._on_end)
         self._loop.add_reader(ours, self._readable)
-        if cgroup is not None:
-            cgroup.admit(self._process.pid)
         try:
             async with asyncio.timeout(READY_S):
                 await self._ready

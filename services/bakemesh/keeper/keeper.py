@@ -1,5 +1,6 @@
-"""The keeper's program: `python -I -S keeper.py FD [no-new-privileges]`, FD a SEQPACKET socket whose other
-end is the Builder's.
+"""The keeper's program: `python -I -S keeper.py FD [no-new-privileges] [cgroup=FOLDER]`.
+
+FD is a SEQPACKET socket whose other end is the Builder's.
 
 Guarantees: a request is answered on its own connection, by its minder; none is begun after the Builder's
 death; what a dead minder leaves comes up here, to the next subreaper, and is killed; when the Builder is gone
@@ -203,8 +204,13 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(connection.fileno(), False)
     kernel.name(NAME)
     kernel.become_subreaper()
-    if "no-new-privileges" in arguments[1:]:
-        kernel.no_new_privileges()
+    cgroup = ""
+    for option in arguments[1:]:
+        if option == "no-new-privileges":
+            kernel.no_new_privileges()
+        elif option.startswith("cgroup="):
+            cgroup = option.removeprefix("cgroup=")
+            move_into(cgroup)
     for number in IGNORED:
         signal(number, SIG_IGN)
     signal(SIGCHLD, SIG_DFL)  # an ignored one, inherited, would make every exit code read as 0
@@ -215,6 +221,26 @@ def main(arguments: list[str]) -> None:
     gc.disable()
     gc.freeze()
     keeper.run()
+    if cgroup:  # the Builder may be dead, and nobody else is left to take it away
+        move_into(os.path.dirname(cgroup))
+        try:  # noqa: SIM105 - contextlib is an import more
+            os.rmdir(cgroup)
+        except OSError:
+            pass
+
+
+def move_into(cgroup: str) -> None:
+    """Moves this process, and what it will fork. Where that fails it goes on without: it is a net."""
+    try:
+        fd = os.open(cgroup + "/cgroup.procs", os.O_WRONLY)
+    except OSError:
+        return
+    try:
+        os.write(fd, b"0")
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
 
 
 if __name__ == "__main__":

@@ -61,9 +61,12 @@ def cgroup(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
 async def test_when_the_builder_is_killed_its_steps_die(steps: int, cgroup: bool) -> None:
     marker = new_marker()
     async with owner(marker, kinds=TREE, steps=steps, cgroup=cgroup) as standin:
+        inside = {pid for net in existing(marker) for pid in net.members()}
+        assert set(alive(marker)) <= inside if cgroup else inside == set()
         kill(standin.pid)
         await nothing_lives(marker, within=3)
         await keepers_are_gone(standin)
+        await eventually(lambda: existing(marker) == [])
 
 
 async def test_when_builder_and_keeper_are_killed_their_steps_die() -> None:
