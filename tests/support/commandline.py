@@ -32,14 +32,14 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def bakemesh(
-    *args: str, home: Path, stdin: bytes | None = None, **more: str
+    *args: str, home: Path, stdin: bytes | None = None, timeout: float = TIMEOUT_S, **more: str
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command to its end."""
     return subprocess.run(
         [*PROGRAM, *args],
         input=stdin or b"",
         capture_output=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout,
         env=environment(home, **more),
         cwd=home,
         check=False,

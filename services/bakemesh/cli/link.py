@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CONNECT_S = 3.0
-NEAR_S, LEAF_S = 0.5, 5.0
+NEAR_S, LATE_S, FOLLOW_S = 0.5, 20.0, 120.0  # a hub may take a minute to source a leaf that has come back
+HEARD_NS = 5_000_000_000
 
 
 def open_supervisor(settings: Settings, name: str | None = None) -> Supervisor:
@@ -44,9 +45,8 @@ async def attached(
 
     A control and a push carry the name of the one who sends them, and the bake's owner may send both.
     """
-    owner, node = call.args.owner, call.args.target
-    async with open_supervisor(call.settings, name or owner) as supervisor:
-        bake = await _attach(supervisor, recipe_id, owner, node)
+    async with open_supervisor(call.settings, name or call.args.owner) as supervisor:
+        bake = await _attach(call, supervisor, recipe_id)
         if name is not None or bake.identity.supervisor == supervisor.name:
             yield supervisor, bake
             return
@@ -56,20 +56,48 @@ async def attached(
             yield owning, await owning.attach(recipe_id, bake.identity.supervisor, bake.node_id)
 
 
-async def _attach(supervisor: Supervisor, recipe_id: str, owner: str | None, node: str | None) -> Bake:
-    """Between the inbox and its first Status a bake is nowhere for a moment; a hub hears of it later."""
+async def _attach(call: Call, supervisor: Supervisor, recipe_id: str) -> Bake:
+    """Between the inbox and its first Status a bake is nowhere for a moment; a hub hears of a leaf's late."""
     from bakemesh.supervisor import BakeUnknown
 
     loop = asyncio.get_running_loop()
-    began = loop.time()
+    began, told = loop.time(), False
+    most = FOLLOW_S if getattr(call.args, "follow", False) else LATE_S
+    settled = began + NEAR_S  # from then on "unknown" is believed; after something was late, as long again
     while True:
         try:
-            return await supervisor.attach(recipe_id, supervisor=owner, node=node)
+            return await supervisor.attach(recipe_id, call.args.owner, call.args.target)
         except BakeUnknown:
-            leaf = any(known.status.leaf for known in await supervisor.nodes())
-            if loop.time() - began > (LEAF_S if leaf else NEAR_S):
+            now = loop.time()
+            if late := await _late(supervisor):
+                settled = now + NEAR_S
+            if now > settled or now - began > most:
                 raise
+            if late and not told:
+                call.screen.note(f"bakemesh: {recipe_id} is not known yet; waits for what is late: {late}")
+                told = True
             await asyncio.sleep(0.1)
+
+
+async def _late(supervisor: Supervisor) -> str:
+    """Leaf nodes whose Status the hub may not have yet: it has not heard of them, or is behind."""
+    from bakemesh.bus.errors import NotFound
+    from bakemesh.protocol import storage
+
+    bus = supervisor.bus
+    try:
+        info = await bus.hub_api.stream_info(storage.hub_status_stream(bus.mesh))
+    except NotFound:
+        return ""
+    heard = {
+        source["name"]
+        for source in info.get("sources") or ()
+        if 0 <= int(source.get("active", -1)) < HEARD_NS and not source.get("lag")
+    }
+    leaves = [node for node in await supervisor.nodes() if node.status.leaf]
+    return ", ".join(
+        node.label for node in leaves if storage.status_stream(bus.mesh, node.node_id) not in heard
+    )
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

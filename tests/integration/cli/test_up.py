@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import psutil
+import pytest
 
 from support.commandline import PROGRAM, TIMEOUT_S, Up, bakemesh, environment, running_up
 
@@ -130,6 +131,7 @@ def test_listening_to_others_without_authorization_is_refused(tmp_path):
     assert b"0.0.0.0" in done.stderr
 
 
+@pytest.mark.timeout(300)  # a hub sources a leaf that has come back after 10 s, after a minute at times
 def test_a_leaf_and_a_node_that_is_down(tmp_path):
     hub, leaf = tmp_path / "hub", tmp_path / "leaf"
     hub.mkdir()
@@ -157,7 +159,7 @@ def test_a_leaf_and_a_node_that_is_down(tmp_path):
         again = Up(leaf, "--node", "beta", "--join", leaf_url, "--listen", "127.0.0.1:0")
         try:
             again.until("up")
-            followed = bakemesh("logs", recipe_id, "--follow", home=hub)
+            followed = bakemesh("logs", recipe_id, "--follow", home=hub, timeout=150)
             assert (followed.returncode, followed.stdout) == (0, b"hello\n"), followed.stderr
         finally:
             again.stop()
