@@ -99,18 +99,19 @@ def ready(running: "subprocess.Popen[bytes]") -> bool:
     assert running.stdout is not None
     alarm = threading.Timer(READY_S, running.terminate)
     alarm.start()
-    for line in running.stdout:
-        event = json.loads(line)
-        if event["event"] == "up":
-            alarm.cancel()
-            return True
-        print(
-            f"{event['component']:9} {event['event']}",
-            event.get("nats") or event.get("node") or "",
-            flush=True,
-        )
-    alarm.cancel()
-    return False
+    try:
+        for line in running.stdout:
+            event = json.loads(line)
+            if event["event"] == "up":
+                return True
+            print(
+                f"{event['component']:9} {event['event']}",
+                event.get("nats") or event.get("node") or "",
+                flush=True,
+            )
+        return False
+    finally:
+        alarm.cancel()
 
 
 if __name__ == "__main__":
