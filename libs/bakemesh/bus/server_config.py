@@ -93,8 +93,8 @@ def open_to_others(config: ServerConfig) -> str | None:
         if not is_loopback(host):
             return (
                 f"{what} address {host} is reachable from other machines, and there is no authorization: "
-                "anybody could run programs through the mesh. Make keys (`bakemesh keys init`), "
-                "or listen on 127.0.0.1"
+                "anybody could run programs through the mesh. Listen on 127.0.0.1, or run a nats-server "
+                "with authorization of your own and name it with --nats"
             )
     return None
 

@@ -51,8 +51,8 @@ class Policy:
             raise ValueError("a restart policy's first pause is at most its longest")
 
 
-# A node is nothing without its Builder: never quarantined, never waited for long. What a new start cannot mend:
-# exit 2, settings that are refused; 6, the node has a Builder already.
+# A node is nothing without its Builder: never quarantined, never waited for long. What a new start cannot
+# mend: exit 2, settings that are refused; 6, the node has a Builder already.
 BUILDER = Policy(never_quarantine=True, most_s=5.0, final_codes=frozenset({2, 6}))
 
 

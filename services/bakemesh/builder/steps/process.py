@@ -123,12 +123,17 @@ class ProcessRun:
         for name, fd in zip(streams, ours, strict=False):
             reader = PipeReader(fd, partial(self._take, name))
             self._readers.append(reader)
-            self._reading.add(_task(reader.run(), f"{name} of {self._step.name}"))
+            self._reading.add(_task(self._read(name, reader), f"{name} of {self._step.name}"))
         if stdin_end is not None:
             self._aside.append(_task(feed_stdin(stdin_end, stdin or b""), f"stdin of {self._step.name}"))
         if self._progress is not None:
             self._aside.append(_task(self._progress.run(), f"progress of {self._step.name}"))
         return minded
+
+    async def _read(self, stream: str, reader: PipeReader) -> None:
+        """To the pipe's end. A stream that the process closes early has its last chunk then."""
+        await reader.run()
+        await self._context.output.end(stream)
 
     async def _take(self, stream: str, data: bytes) -> None:
         if self._progress is not None:
