@@ -98,8 +98,9 @@ def ready(running: "subprocess.Popen[bytes]") -> bool:
     """Shows each component as it gets ready; True once all are."""
     assert running.stdout is not None
     alarm = threading.Timer(READY_S, running.terminate)
-    alarm.start()
+    alarm.daemon = True  # Ctrl-C may come while it starts, and must not wait for it
     try:
+        alarm.start()
         for line in running.stdout:
             event = json.loads(line)
             if event["event"] == "up":
