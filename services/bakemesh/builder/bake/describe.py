@@ -29,4 +29,5 @@ def describe(recipe: Recipe, state: State, *, store_full: bool = False) -> str:
     if state.child_paused:
         return f"{step}: its child is paused"
     pause = ", will pause after it" if state.rest else ""
-    return f"{step} is running{pause}"
+    waits = state.running and recipe.steps[state.cursor].KIND == "requestdata"
+    return f"{step} {'waits for data' if waits else 'is running'}{pause}"

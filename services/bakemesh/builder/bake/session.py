@@ -137,6 +137,7 @@ class Session:
         self._ending: asyncio.Task[None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._beat_s = 0.0
+        self._beaten = kit.clock.monotonic()  # when it beat last; at first when it was opened
         self._beating = False
         self._dropping = False
         self._progressed = 0.0
@@ -252,6 +253,7 @@ class Session:
             self.ctrlseqs[event.issuedby] = event.ctrlseq
         for effect in effects:
             self._act(effect)
+        self._arm_beat()
 
     def _send_status(self, rows: list[OutRow]) -> None:
         for row in rows:
@@ -266,7 +268,6 @@ class Session:
                 self._step = asyncio.create_task(
                     self._attempt(effect, self._stop), name=f"step {effect.index}"
                 )
-                self._arm_beat()
             case StopStep():
                 self._dropping = effect.why is Stopping.CANCEL
                 self.kit.data.wake()
@@ -310,7 +311,9 @@ class Session:
     # -- heartbeat
 
     def _arm_beat(self) -> None:
-        """A fixed timer: it is armed anew only where the interval changes, whatever else is said."""
+        """A fixed timer, whatever else is said: armed anew only where the interval changes (a step may have
+        its own while it runs), and then from the last beat, so that no change puts a beat off.
+        """
         interval = self.recipe.status_interval_ms / 1000
         if self.state.running:
             interval = self.recipe.steps[self.state.cursor].status_interval_ms / 1000
@@ -322,9 +325,11 @@ class Session:
         if old := self._timers.pop("beat", None):
             old.cancel()
         if self._beat_s > 0 and self.state.phase not in TERMINAL:
-            self._arm("beat", self._beat_s, self._beat)
+            due = self._beaten + self._beat_s - self.kit.clock.monotonic()
+            self._arm("beat", max(0.0, due), self._beat)
 
     def _beat(self) -> None:
+        self._beaten = self.kit.clock.monotonic()
         # While the bus is away a second beat would tell nobody anything: one waits already.
         if not self._beating and not self.kit.status.waiting(self.bake):
             self._beating = True
@@ -348,7 +353,6 @@ class Session:
         step = self.recipe.steps[run.index]
         kit = self.kit
         output = StepOutput.of(step, kit.clock.monotonic, lambda chunk: self._take_chunk(run, chunk))
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._children = kit.children(self) if step.KIND == "recipe" else None
         values = Values(
             entries=self.entries,
@@ -380,7 +384,12 @@ class Session:
         if step.timeout_ms:
             self._arm("step", step.timeout_ms / 1000, lambda: stop.request(StopReason.TIMEOUT))
         try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             result = await runner_for(step).run(context, stop)
+        except OSError as error:
+            log.error("bake %s step %s: %s", self.identity.recipe_id, run.index, error)
+            reason = error.strerror or type(error).__name__
+            result = StepResult(StepOutcome.FAILED, f"the Builder could not run it: {reason}")
         except Exception as error:
             log.exception("bake %s step %s", self.identity.recipe_id, run.index)
             result = StepResult(StepOutcome.FAILED, f"the Builder failed to run it: {type(error).__name__}")
