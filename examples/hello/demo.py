@@ -44,6 +44,7 @@ def main() -> int:
     try:
         print("$ bakemesh up", flush=True)
         with log.open("wb") as errors:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # else one may hit a half made process
             running = subprocess.Popen(
                 up,
                 stdout=subprocess.PIPE,
@@ -52,6 +53,7 @@ def main() -> int:
                 start_new_session=True,  # Ctrl-C is for the bake first
                 preexec_fn=lambda: end_with_us(signal.SIGTERM),
             )
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         if not ready(running):
             print(f"bakemesh up ended; its log:\n{log.read_text(errors='replace')}", file=sys.stderr)
             return running.wait() or 1
@@ -71,6 +73,8 @@ def main() -> int:
 def end_with_us(number: signal.Signals) -> None:
     """In the new process: this signal comes when the one that started it is gone, however it went."""
     ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, number)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def wait_for(baking: "subprocess.Popen[bytes]") -> int:
