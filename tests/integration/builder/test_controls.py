@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,19 @@ from bakemesh.protocol.builder.messages import (
 )
 from bakemesh.supervisor import Bake, NodeUnreachable
 from support.controls import control
-from support.house import House, acks, alive, house_fixture, output_of, python, running_house, said, tale
+from support.house import (
+    House,
+    acks,
+    alive,
+    chunks_of,
+    house_fixture,
+    output_of,
+    python,
+    running_house,
+    said,
+    summaries,
+    tale,
+)
 from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -518,6 +531,59 @@ async def test_a_kill_leaves_nothing_of_the_tree(house: House, verb: Verb) -> No
         await ok(bake.cancel())
     await house.story(bake)
     assert not alive(mark)
+
+
+# -- at random
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_any_controls_at_any_moment_keep_every_promise(house: House, seed: int) -> None:
+    """Ten bakes of quick, failing, held and slow steps under random verbs from two issuers: each accepted
+    control is acknowledged once, rests are paired, serials have no gap, and the end is the last word.
+    """
+    chance = random.Random(seed)
+
+    def step(number: int) -> str:
+        body = chance.choice(["true", "false", "sleep 0.05", "trap : TERM; sleep 0.1", "exit 3"])
+        attributes = chance.choice(["", RETRYABLE, f'{RETRYABLE} retries="1" retry-delay-ms="20"'])
+        failure = chance.choice(["hold", "continue", "hold", "fail"])
+        return (
+            f'<cli name="s{number}" shell="yes" on-failure="{failure}" {attributes}'
+            f' command="echo {house.canary()}; {body}"/>'
+        )
+
+    async def steer(bake: Bake, issuer: str, taken: list[tuple[str, int]]) -> None:
+        for ctrlseq in range(1, 40):
+            verb = chance.choice(["Pause", "Start", "Start", "SkipStep", "RetryStep", "SkipStep"])
+            result = await control(house.bus, bake.identity, verb, ctrlseq, party=issuer)
+            if result.accepted:
+                taken.append((issuer, ctrlseq))
+            else:
+                assert result.code in ("held", "no_step", "not_retryable", "terminal"), result
+            if result.code == "terminal":
+                return
+            await asyncio.sleep(chance.random() * 0.02)
+
+    async def one(number: int) -> None:
+        steps = "".join(step(index) for index in range(6))
+        bake = await house.bake(f'<recipe name="any" status-interval-ms="20">{steps}</recipe>')
+        taken: list[tuple[str, int]] = []
+        await asyncio.gather(*(steer(bake, issuer, taken) for issuer in ("boss", "ops")))
+        last = await control(house.bus, bake.identity, "Cancel", 1000)
+        assert last.code in ("ok", "terminal")
+        if last.accepted:
+            taken.append(("boss", 1000))
+        story = await house.story(bake)
+        told = [(s.issuedby, s.ctrlseq) for s in story if s.kind == "ack"]
+        assert sorted(told) == sorted(taken), summaries(story)
+        begun = [(s.stepindex, s.attempt) for s in story if s.kind == "step" and not s.outcome]
+        assert len(begun) == len(set(begun)), "no attempt begins twice"
+        ended = [(s.stepindex, s.attempt) for s in story if s.kind == "step" and s.outcome and s.attempt]
+        assert set(begun) <= set(ended), "what began has ended"
+        end = await bake.outcome()
+        assert [c.seq for c in await chunks_of(bake)] == list(range(1, (end.lastseq or 0) + 1))
+
+    await asyncio.gather(*(one(number) for number in range(10)))
 
 
 # -- a Builder that is gone, and a storm
