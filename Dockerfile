@@ -1,13 +1,24 @@
 # One image for every service: the entry point is the command line, the command says which verb.
+# BASE is any Debian-like image with Python 3.11 or newer and its venv. Packages come from the package index, or,
+# where there is a folder wheels/ beside this file, from it alone: no network is needed then (docs/operate.md).
 ARG BASE=python:3.12-slim
 FROM ${BASE}
 WORKDIR /opt/bakemesh
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md wheel[s] wheels/
+RUN mv wheels/pyproject.toml wheels/README.md .
 COPY protocol protocol
 COPY libs libs
 COPY services services
-RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir '.[auth,fast]' && rm -rf /opt/bakemesh/*
+RUN set -eu; \
+    if ls wheels/*.whl >/dev/null 2>&1; then offline="--no-index --find-links wheels"; else offline=; fi; \
+    python3 -m venv /opt/venv; \
+    /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check ${offline} '.[auth,fast]'; \
+    rm -rf /opt/bakemesh/*
+# Recipes run programs: here they run as this user, never as root. The state folder is his.
+RUN useradd --uid 10001 --user-group --no-log-init --home-dir /var/lib/bakemesh --shell /bin/sh bakemesh \
+    && install -d -o bakemesh -g bakemesh /var/lib/bakemesh
 ENV PATH="/opt/venv/bin:${PATH}" BAKEMESH_STATE=/var/lib/bakemesh
+USER bakemesh
 VOLUME /var/lib/bakemesh
 WORKDIR /var/lib/bakemesh
 ENTRYPOINT ["bakemesh"]
