@@ -6,11 +6,10 @@ wrong: the recipe is refused as a whole, after all of it was read.
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from typing import Any
 
-from bakemesh.protocol.builder.spec import elements, paths, references
+from bakemesh.protocol.builder.spec import elements, paths, references, words
 from bakemesh.protocol.builder.spec.document import Limits, Node
 from bakemesh.protocol.builder.spec.grammar import ATTACH, CLI, CODE, REQUESTDATA, Element
 from bakemesh.protocol.builder.spec.model import AttachStep, CliStep, CodeStep, RequestDataStep
@@ -78,7 +77,7 @@ def cli(
 
 def _split(node: Node, command: str, problems: Collector) -> tuple[str, ...]:
     try:
-        argv = tuple(shlex.split(command))
+        argv = tuple(words.split(command))
     except ValueError as error:
         problems.add(
             node.line,
