@@ -32,7 +32,7 @@ def split(command: str) -> list[str]:
         while at < end and (found := _PIECE.match(command, at)):
             at = found.end()
             kind, text = found.lastgroup, found[found.lastgroup or 0]
-            pieces.append(_IN_DOUBLE.sub(r"\1", text) if kind == "double" else text)
+            pieces.append(_IN_DOUBLE.sub(r"\1", text) if kind == "double" and "\\" in text else text)
         if at < end and command[at] in "'\"\\":
             raise ValueError("No escaped character" if command[at] == "\\" else "No closing quotation")
         words.append("".join(pieces))
