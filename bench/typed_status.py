@@ -15,6 +15,7 @@ from functools import partial
 import common
 
 from bakemesh.bus import Bus, BusSettings
+from bakemesh.bus.server import EmbeddedServer
 from bakemesh.protocol.admit import Delivery
 from bakemesh.protocol.builder.messages import BakeStatus
 from bakemesh.protocol.identity import Identity
@@ -150,13 +151,19 @@ async def give_faststream(url: str, count: int) -> None:
 # -- the measurement
 
 
-async def once(url: str, side: str, count: int, loop: str, spent: list[tuple[float, float]]) -> float:
-    """Messages a second; `spent` gets the µs of CPU that one took in the giving and the taking process."""
+async def once(
+    nats: EmbeddedServer, side: str, count: int, loop: str, spent: list[tuple[float, ...]]
+) -> float:
+    """Messages a second; `spent` gets the µs of CPU that one took: in the giving process, the taking process,
+    the server.
+    """
+    url, before = nats.url, common.cpu_s(nats.pid)
     async with common.role(f"take_{side}", url, count, loop) as taking:
         await taking.ready()
         async with common.role(f"give_{side}", url, count, loop) as giving:
             gave, took = await giving.result(), await taking.result()
-    spent.append((round(gave["cpu_us"], 1), round(took["cpu_us"], 1)))
+    served = (common.cpu_s(nats.pid) - before) / count * 1e6
+    spent.append(tuple(round(us, 1) for us in (gave["cpu_us"], took["cpu_us"], served)))
     return float(count / (took["ended"] - gave["began"]))
 
 
@@ -164,10 +171,10 @@ async def measure(count: int, turns: int) -> None:
     report = common.Report("typed_status")
     async with common.folder() as where, common.server(where) as nats:
         for loop in common.loops():
-            spent: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES}
+            spent: dict[str, list[tuple[float, ...]]] = {side: [] for side in SIDES}
             sides: dict[str, Callable[[], Awaitable[float]]] = {
                 side: partial(
-                    once, nats.url, side, count if side != "faststream" else count // 4, loop, spent[side]
+                    once, nats, side, count if side != "faststream" else count // 4, loop, spent[side]
                 )
                 for side in SIDES
             }

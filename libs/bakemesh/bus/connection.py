@@ -32,6 +32,7 @@ class Bus:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.settings = link.settings
+        self._sender = link.settings.sender
         self.api = JsApi(link)
         self._hub_api = JsApi(link, HUB_DOMAIN)
         self._refusals = Refusals()
@@ -120,7 +121,7 @@ class Bus:
         """Publishes at most once. Raises NotConnected, MessageTooLarge, BusClosed; a denial is an
         event only.
         """
-        await self.link.send(subject, payload_of(message, self.settings.sender))
+        await self.link.send(subject, payload_of(message, self._sender))
 
     async def publish_stored(
         self,

@@ -48,20 +48,21 @@ def plain(begin: bytes, reply: str, payload: bytes) -> bytes:
     return b"%b%d\r\n%b\r\n" % (begin, len(payload), payload)
 
 
-async def push(client: Any, frame: bytes, payload_size: int) -> None:
-    """Hands over a frame; returns when there is room for more. `client`: one that is connected."""
-    client.stats["out_msgs"] += 1
-    client.stats["out_bytes"] += payload_size
+def push(client: Any, frame: bytes, payload_size: int) -> bool:
+    """Hands over a frame to a client that is connected; whether the caller is to `settle` then."""
+    stats = client.stats
+    stats["out_msgs"] += 1
+    stats["out_bytes"] += payload_size
     client._pending.append(frame)
-    client._pending_data_size += len(frame)
-    await settle(client)
+    client._pending_data_size = pending = client._pending_data_size + len(frame)
+    return bool(pending > client._max_pending_size or client._flush_queue.empty())
 
 
 async def settle(client: Any) -> None:
     """Sees to it that what is pending goes out, and waits where too much is."""
     if client._pending_data_size > client._max_pending_size > 0:
         await client._flush_pending(force_flush=True)
-    if client._flush_queue is not None and client._flush_queue.empty():
+    if client._flush_queue.empty():
         await client._flush_pending()
 
 
@@ -77,7 +78,8 @@ async def send(link: Link, subject: str, reply: str, header: bytes, payload: byt
     size = len(header) + len(payload)
     head = f"HPUB {subject} {reply} {len(header)} {size}\r\n".encode() + header
     if size < _SMALL:
-        await push(client, head + payload + _END, len(payload))
+        if push(client, head + payload + _END, len(payload)):
+            await settle(client)
     else:
         client.stats["out_msgs"] += 1
         client.stats["out_bytes"] += len(payload)

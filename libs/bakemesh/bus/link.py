@@ -37,6 +37,7 @@ from bakemesh.bus.events import Closed, Denied, Disconnected, Event, Reconnected
 from bakemesh.bus.handover import hand_over
 from bakemesh.bus.parsing import FrameParser
 from bakemesh.bus.settings import BusSettings
+from bakemesh.bus.transport import WideTransport
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,8 @@ class Link:
         self.settings = settings
         self._client = Client()
         self._client._ps = FrameParser(self._client)
+        if all(server.startswith(("nats:", "tls:")) or "://" not in server for server in settings.servers):
+            self._client._transport = WideTransport()  # else it is the library's for WebSockets
         self._answers = Answers(f"_INBOX.{settings.party}.{secrets.token_hex(12)}")
         self._callbacks: list[Callable[[Event], None]] = []
         self._denied_subscriptions: set[str] = set()
@@ -214,7 +217,8 @@ class Link:
                 size = len(payload)
                 if size > client._max_payload:
                     raise MessageTooLarge(subject, size, client._max_payload)
-                await framing.push(client, framing.plain(begin, reply, payload), size)
+                if framing.push(client, framing.plain(begin, reply, payload), size):
+                    await framing.settle(client)
                 return
         try:
             await client.publish(subject, payload, reply, None if headers is None else dict(headers))

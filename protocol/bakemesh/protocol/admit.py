@@ -100,23 +100,32 @@ def admit(
             if to and not _is_inbox(to):
                 detail = f"{what} {to[:200]!r} is no subject below {INBOX!r}"
                 return Refusal(Cause.FOREIGN_REPLY, detail, where.party, where)
+    received = message.quickly(payload)
+    if received is None or received[0] != where.type:
+        outcome = _the_long_way(where, answer_to, payload)
+        if isinstance(outcome, Refusal):
+            return outcome
+        received = outcome
+    if not reply and where.type.startswith(_CONTROLS):
+        detail = "a control is a request; it has no reply"
+        return Refusal(Cause.NO_REPLY, detail, received.sender[:200], where, type=where.type)
+    # As Delivery(…) does, without the Python function that a NamedTuple puts before it.
+    return _tuple(Delivery, (where, received, answer_to, headers or {}, payload))
+
+
+def _the_long_way(where: Subject, answer_to: str | None, payload: bytes | memoryview) -> Received | Refusal:
     try:
         found = envelope.fields_of(payload)
     except MessageError as error:
         return _undecodable(error, where.party, where, answer_to)
-    kind, sender = found[0], found[3]
+    kind, sender = found[0], found[3][:200]
     if kind != where.type:
         detail = f"the subject says {where.type}, the envelope {kind[:200]}"
-        return Refusal(Cause.OTHER_TYPE, detail, sender[:200], where, type=kind[:200])
+        return Refusal(Cause.OTHER_TYPE, detail, sender, where, type=kind[:200])
     try:
-        received = message.opened(found)
+        return message.opened(found)
     except MessageError as error:
-        return _undecodable(error, sender[:200], where, answer_to)
-    if not reply and kind.startswith(_CONTROLS):
-        detail = "a control is a request; it has no reply"
-        return Refusal(Cause.NO_REPLY, detail, sender[:200], where, type=kind)
-    # As Delivery(…) does, without the Python function that a NamedTuple puts before it.
-    return _tuple(Delivery, (where, received, answer_to, headers or {}, payload))
+        return _undecodable(error, sender, where, answer_to)
 
 
 def _is_inbox(to: str) -> bool:

@@ -2,7 +2,8 @@
 
 A model's fields have Python names; `alias` is the entry's key in the contract's case. Unknown entries are
 kept and passed on. An unknown type decodes to a GenericMessage, never an exception. Encoding reads the
-model's `__dict__` and decoding calls the core validator once: no dump, no second validation.
+model's `__dict__` and decoding calls the core validator once: no dump, no second validation. Types whose
+entries are scalars take a shorter way still where it is installed (see `quick`).
 
 A type is known once the module of its model was imported; `admit` imports those of this package. Left out on
 purpose: where a message may be sent (see `subjects`) and whether to believe it (see `admit`).
@@ -11,12 +12,25 @@ purpose: where a message may be sent (see `subjects`) and whether to believe it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from bakemesh.protocol import envelope
+from bakemesh.protocol import envelope, quick
 from bakemesh.protocol.errors import MessageError
 
 
@@ -42,23 +56,37 @@ class _ZeroOrOne:
         return {"type": "integer", "enum": [0, 1]}
 
 
-# Up to this many entries are validated before their keys are looked at: a map of a million bad keys would
-# make a million validation errors.
-_FEW = 64
-
-
 # Flags are 0 and 1 on the wire (the simplest consumer compares `== 1`), bool in a model.
 Flag = Annotated[bool, _ZeroOrOne()]
 # Bytes on the wire; text is accepted and taken as UTF-8.
 Payload = Annotated[bytes, Field(strict=False)]
 
 
+_SCALARS = frozenset({str, bytes, int, bool, float, type(None)})
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Whether its values are scalars, or lists of them."""
+    if annotation in _SCALARS:
+        return True
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _is_plain(arguments[0])
+    if origin is Literal:
+        return all(type(each) in _SCALARS for each in arguments)
+    return origin in (Union, UnionType, list) and all(_is_plain(each) for each in arguments)
+
+
 class Message(BaseModel):
-    """Base of every typed message. `TYPE` is the type string; a model without one is a base of others."""
+    """Base of every typed message. `TYPE` is the type string; a model without one is a base of others.
+
+    Entries that a message arrives with and that its type does not have are kept; none is made with them.
+    """
 
     model_config = ConfigDict(
         frozen=True,
-        extra="allow",
+        extra="ignore",  # what arrives is validated with "allow" where something unknown is there
+        json_schema_extra={"additionalProperties": True},
         strict=True,
         validate_by_name=True,
         validate_by_alias=True,
@@ -67,15 +95,20 @@ class Message(BaseModel):
     TYPE: ClassVar[str] = ""
     _canonical: ClassVar[dict[str, str]] = {}  # lower-cased key → entry key
     _key_of: ClassVar[dict[str, str]] = {}  # field → entry key
+    _keys: ClassVar[frozenset[str]] = frozenset()  # entry keys
     _flags: ClassVar[tuple[tuple[str, str], ...]] = ()  # (field, entry key) of those that are 0 or 1
+    plain: ClassVar[bool] = False  # every entry is a scalar, or a list of them
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         fields = cls.model_fields.items()
         cls._key_of = {name: field.alias or name for name, field in fields}
-        cls._canonical = {key.lower(): key for key in cls._key_of.values()}
+        cls._keys = frozenset(cls._key_of.values())
+        cls._canonical = {key.lower(): key for key in cls._keys}
         cls._flags = tuple((name, cls._key_of[name]) for name, field in fields if field.annotation is bool)
+        own_reading = any("from_entries" in vars(each) for each in cls.__mro__ if each is not Message)
+        cls.plain = not own_reading and all(_is_plain(field.annotation) for _, field in fields)
 
     @property
     def type(self) -> str:
@@ -96,14 +129,14 @@ class Message(BaseModel):
     @classmethod
     def from_entries(cls, entries: Mapping[Any, Any], type: str | None = None) -> Self:  # noqa: A002
         """The model of these entries, keys matched without case. Raises MessageError."""
-        if len(entries) <= _FEW:
-            # Where every key is found as it is written, no two can differ only in case: nothing to fold.
+        if entries.keys() <= cls._keys:
+            # Where every key is known as it is written, no two can differ only in case: nothing to fold.
             try:
                 message = cls.__pydantic_validator__.validate_python(entries, by_alias=True, by_name=False)
-                if not message.__pydantic_extra__:
-                    return cast(Self, message)
             except ValidationError:
-                pass  # the folded entries may be valid; if not, they give the better reason
+                pass  # folded they give the better reason
+            else:
+                return cast(Self, message)
         return cls._from_folded(entries, type or cls.TYPE)
 
     @classmethod
@@ -112,7 +145,9 @@ class Message(BaseModel):
         canonical = cls._canonical
         renamed = {canonical.get(lower, key): entries[key] for lower, key in folded.items()}
         try:
-            message = cls.__pydantic_validator__.validate_python(renamed, by_alias=True, by_name=False)
+            message = cls.__pydantic_validator__.validate_python(
+                renamed, extra="allow", by_alias=True, by_name=False
+            )
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             entry = ".".join(str(part) for part in first["loc"])[:80]
@@ -122,6 +157,8 @@ class Message(BaseModel):
 
 class GenericMessage(Message):
     """A message of a type that nobody registered: every entry is an unknown one, kept as it came."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class Received(NamedTuple):
@@ -184,7 +221,15 @@ def encode(
 
     `type` is only for a GenericMessage or another family member, whose model does not know its own.
     """
-    return envelope.pack(type or message.TYPE, id, created, sender, message.entries())
+    entries, kind = message.entries(), type or message.TYPE
+    if message.plain and quick.write is not None and not message.__pydantic_extra__:
+        try:
+            return quick.write(
+                {"v": 1, "type": kind, "id": id, "created": created, "from": sender, "entries": entries}
+            )
+        except (TypeError, ValueError, OverflowError):
+            pass  # the long way says what is wrong
+    return envelope.pack(kind, id, created, sender, entries)
 
 
 def opened(found: tuple[str, bytes, int, str, dict[Any, Any]]) -> Received:
@@ -195,6 +240,24 @@ def opened(found: tuple[str, bytes, int, str, dict[Any, Any]]) -> Received:
     return _tuple(Received, (kind, id, created, sender, model.from_entries(entries, kind)))
 
 
+def quickly(payload: bytes | bytearray | memoryview) -> Received | None:
+    """The message in `payload` where the short way reads it; None: the long way is to judge. Never raises."""
+    if quick.read is None or quick.read_entries is None:
+        return None
+    try:
+        kind, id, created, sender, packed = quick.read(payload)  # noqa: A001
+        model = _types.get(kind)
+        if model is None or not model.plain:
+            return None
+        entries = quick.read_entries(packed)
+        if not entries.keys() <= model._keys:
+            return None
+        message = model.__pydantic_validator__.validate_python(entries, by_alias=True, by_name=False)
+    except (ValueError, RecursionError):
+        return None
+    return _tuple(Received, (kind, id, created, sender, message))
+
+
 def decode(payload: bytes | bytearray | memoryview) -> Received:
     """The message in `payload`. Raises MessageError and nothing else, whatever the bytes."""
-    return opened(envelope.fields_of(payload))
+    return quickly(payload) or opened(envelope.fields_of(payload))
