@@ -114,6 +114,10 @@ class ServerFailed(BusError):
         self.reason, self.log_lines = reason, tuple(log_lines)
 
 
+class ListenRefused(ServerFailed):
+    """Raised when an embedded server would be open to others and ask nobody who he is; it is not started."""
+
+
 class StoreError(BusError):
     """Raised when JetStream refuses; `err_code` is its own number, 0 where it gave none."""
 

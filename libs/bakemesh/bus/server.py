@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bakemesh.bus.errors import ServerFailed
+from bakemesh.bus.errors import ListenRefused, ServerFailed
 from bakemesh.bus.server_config import ANY_PORT, Join, ServerConfig, open_to_others, render
 from bakemesh.bus.settings import Tls
 from bakemesh.protocol import names
@@ -127,7 +127,7 @@ class EmbeddedServer:
         if self.running:
             return
         if reason := open_to_others(self.config):
-            raise ServerFailed(reason)
+            raise ListenRefused(reason)
         program = find_server()
         await _check_version(program)
         self._prepare()

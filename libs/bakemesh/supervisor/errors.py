@@ -57,10 +57,7 @@ class NodeUnknown(SupervisorError):
     def __init__(self, node: str, known: Iterable[str]) -> None:
         self.node, self.known = node, tuple(known)
         there = f"known nodes: {', '.join(self.known)}" if self.known else "no node has reported yet"
-        super().__init__(
-            f"no node is named {node!r} or has that id; {there} "
-            "(node_id= sends to an id that has not reported yet)"
-        )
+        super().__init__(f"no node is named {node!r} or has that id; {there}")
 
 
 class AmbiguousNode(SupervisorError):

@@ -19,6 +19,7 @@ _CODES: dict[str, Exit] = {
     "RequestTimeout": Exit.UNREACHABLE,
     "StoreUnavailable": Exit.UNREACHABLE,
     "NoStore": Exit.UNREACHABLE,
+    "ListenRefused": Exit.USAGE,
     "ServerFailed": Exit.UNREACHABLE,
     "BusError": Exit.FAILED,
     "NodeUnreachable": Exit.UNREACHABLE,

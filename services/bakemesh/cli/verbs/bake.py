@@ -4,6 +4,7 @@ for byte. Ctrl-C cancels the bake and waits until it is cancelled."""
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from bakemesh.cli import link, progress
@@ -48,7 +49,7 @@ def run(call: Call) -> int:
     """Bakes it."""
     args = call.args
     xml = read_spec(args.recipe)
-    if args.expires is not None and args.expires <= 0:
+    if args.expires is not None and not 0 < args.expires < math.inf:
         raise usage(f"--expires {args.expires:g}: expected seconds above 0")
     if args.recipe == "-" and "-" in [given.rpartition("=")[2] for given in args.data]:
         raise usage("the recipe and --data cannot both come from stdin; give one of them as a file")

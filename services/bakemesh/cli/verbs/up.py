@@ -45,7 +45,7 @@ def run(call: Call) -> int:
             f"{call.args.psyspec}: this version has no Startup Supervisor that brings up a PsySpec; "
             "run `bakemesh up` without it and send recipes with `bakemesh bake`"
         )
-    if call.args.for_s is not None and call.args.for_s < 0:
+    if call.args.for_s is not None and not call.args.for_s >= 0:  # nan too
         raise usage(f"--for {call.args.for_s:g}: expected seconds, 0 or more")
     settings = call.settings
     embedded = settings.kind("nats") in (Origin.DEFAULT, Origin.RUNNING)
