@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from bakemesh.builder.journal import Journal
+from bakemesh.builder.journal.payloads import LARGE, Payloads, Place
 from bakemesh.builder.journal.records import Db, OutRow, get_meta, set_meta
 from bakemesh.bus.writer import Outgoing, StreamWriter
 
@@ -23,7 +24,9 @@ BAKE_BYTES = 8 * 2**20
 
 
 class Outbox:
-    """The waiting messages of one stream. `table` is outbox_status or outbox_data."""
+    """The waiting messages of one stream. `table` is outbox_status or outbox_data; `payloads`: where large
+    ones go, for one outbox alone.
+    """
 
     def __init__(
         self,
@@ -33,16 +36,18 @@ class Outbox:
         *,
         max_bytes: int,
         bake_bytes: int = BAKE_BYTES,
+        payloads: Payloads | None = None,
     ) -> None:
         self.journal, self.writer, self.table = journal, writer, table
         self.max_bytes, self.bake_bytes = max_bytes, bake_bytes
+        self.payloads = payloads
         self.bytes = 0
         self._queue: deque[OutRow] = deque()
         self._count: Counter[int] = Counter()  # rows of a bake that are not acknowledged
         self._size: Counter[int] = Counter()
-        self._dropped: dict[
-            int, list[int]
-        ] = {}  # bakes whose unstored rows are being taken back: their numbers
+        self._dropped: dict[int, list[OutRow]] = {}  # bakes whose unstored rows are being taken back
+        # Hears of a row that can never be stored.
+        self.lost: Callable[[OutRow, BaseException], None] | None = None
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
         self._acked: list[OutRow] = []
@@ -53,23 +58,53 @@ class Outbox:
     async def start(self) -> None:
         """Loads what an earlier Builder left and begins to send."""
         db = self.journal.db
-        for row in db.execute(
-            f"SELECT n, bake, number, subject, msg_id, payload FROM {self.table} ORDER BY n"
-        ):
-            self._take(OutRow(*row))
+        await self._load()
         stored = get_meta(db, f"stored.{self.writer.stream}")
         self._stored = int(stored or 0)
         # A new journal on a stream that is not new: what is there is none of ours.
         await self.writer.start(after=None if stored is None and not self._queue else self._stored)
         self._pump = asyncio.create_task(self._run(), name=f"outbox {self.table}")
 
+    async def _load(self) -> None:
+        """Takes the rows of the journal. A power cut may have lost payloads that were not on the disk yet:
+        then the bake's output ends before the first of them.
+        """
+        gone: list[int] = []
+        cut: dict[int, int] = {}  # bake → the first number that is lost
+        columns = "n, bake, number, subject, msg_id, payload, file, offset, size"
+        for n, bake, number, subject, msg_id, payload, *place in self.journal.db.execute(
+            f"SELECT {columns} FROM {self.table} ORDER BY n"
+        ):
+            found = payload
+            if payload is None and bake not in cut and self.payloads is not None:
+                found = self.payloads.load(Place(*place), msg_id)
+            if found is None or bake in cut:
+                cut.setdefault(bake, number)
+                gone.append(n)
+            else:
+                self._take(OutRow(n, bake, number, subject, msg_id, found))
+        if gone:
+            log.error("%d messages of %d bakes were lost with a power cut", len(gone), len(cut))
+
+            def work(db: Db) -> None:
+                self.delete(db, gone)
+                before = [(number - 1, bake) for bake, number in cut.items()]
+                db.executemany("UPDATE bakes SET seq=? WHERE bake=?", before)
+
+            await self.journal.commit(work)
+        self._tidy()
+
     # -- in
 
     def insert(self, db: Db, bake: int, number: int, subject: str, msg_id: str, payload: bytes) -> OutRow:
         """Adds a row, inside a journal transaction. Give what it returns to `journaled` after the commit."""
+        place: tuple[int | None, ...] = (None, None, None)
+        if self.payloads is not None and len(payload) >= LARGE:
+            place = self.payloads.keep(payload, msg_id)
         cursor = db.execute(
-            f"INSERT INTO {self.table} (bake, number, subject, msg_id, payload) VALUES (?,?,?,?,?)",
-            (bake, number, subject, msg_id, payload),
+            f"INSERT INTO {self.table} (bake, number, subject, msg_id, payload, file, offset, size)"
+            " VALUES (?,?,?,?,?,?,?,?)",
+            (bake, number, subject, msg_id, payload if place[0] is None else None, *place),
         )
         assert cursor.lastrowid is not None
         return OutRow(cursor.lastrowid, bake, number, subject, msg_id, payload)
@@ -106,10 +141,13 @@ class Outbox:
             await self._changed.wait()
         return True
 
-    async def drained(self, bake: int) -> None:
-        """Returns when every row of the bake is stored by the bus."""
+    async def drained(self, bake: int, *, give_up: Callable[[], bool]) -> bool:
+        """True when every row of the bake is stored by the bus; False when `give_up` says to wait no more."""
         while self._count[bake]:
+            if give_up():
+                return False
             await self._changed.wait()
+        return True
 
     async def empty(self) -> None:
         """Returns when nothing waits."""
@@ -126,8 +164,8 @@ class Outbox:
                     self._queue.popleft()
                     self._forget(row)
                     continue
-                future = await self.writer.put(Outgoing(row.subject, row.msg_id, row.payload))
                 self._queue.popleft()
+                future = await self.writer.put(Outgoing(row.subject, row.msg_id, row.payload))
                 future.add_done_callback(partial(self._settled, row))
             self._arrived.clear()
             await self._arrived.wait()
@@ -138,16 +176,14 @@ class Outbox:
                 self._forget(row)
             return
         error = done.exception()
-        if (
-            error is not None
-        ):  # the writer retries all that can be retried: this is a message it cannot ever send
-            log.error(
-                "%s: message %s of bake %s cannot be stored: %s",
-                self.writer.stream,
-                row.number,
-                row.bake,
-                error,
-            )
+        if error is not None:  # the writer tries again whatever may pass: this one can never be stored
+            stream = self.writer.stream
+            log.error("%s: message %s of bake %s cannot be stored: %s", stream, row.number, row.bake, error)
+            self.journal.post(lambda db: db.execute(f"DELETE FROM {self.table} WHERE n=?", (row.n,)))
+            self._release(row)
+            self.wake()
+            if self.lost is not None:
+                self.lost(row, error)
             return
         self._stored = max(self._stored, done.result())
         self._acked.append(row)
@@ -163,10 +199,17 @@ class Outbox:
             db.executemany(f"DELETE FROM {self.table} WHERE n=?", [(row.n,) for row in acked])
             set_meta(db, key, str(stored))
 
-        self.journal.post(work)
+        self.journal.post(work, self._tidy)
         for row in acked:
             self._release(row)
         self.wake()
+
+    def _tidy(self, _done: None = None) -> None:
+        """Removes the files of payloads that no row needs any more."""
+        if self.payloads is not None:
+            query = f"SELECT min(file) FROM {self.table} WHERE file IS NOT NULL"
+            (oldest,) = self.journal.db.execute(query).fetchone()
+            self.payloads.tidy(oldest)
 
     def _release(self, row: OutRow) -> None:
         self._count[row.bake] -= 1
@@ -176,9 +219,8 @@ class Outbox:
             del self._count[row.bake], self._size[row.bake]
 
     def _forget(self, row: OutRow) -> None:
-        """A row that was taken back."""
-        self._dropped[row.bake].append(row.number)
-        self.journal.post(lambda db: db.execute(f"DELETE FROM {self.table} WHERE n=?", (row.n,)))
+        """A row that was taken back. It stays in the journal until the bake's terminal is written with it."""
+        self._dropped[row.bake].append(row)
         self._release(row)
         self.wake()
 
@@ -187,15 +229,19 @@ class Outbox:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def discard(self, bake: int, subject: str) -> int | None:
-        """Takes back the bake's messages that are not stored; returns the lowest number taken back, or None.
+    async def discard(self, bake: int, subject: str) -> list[OutRow]:
+        """Takes back the bake's messages that are not stored, and gives them in order.
 
-        In-flight ones are settled first: what the bus has stored stays stored and counts.
+        What is with the writer is settled first: what the bus has stored stays stored and counts. `delete`
+        the rows in the transaction that writes what was made of them: until then a crash finds them again.
         """
-        taken: list[int] = []
+        taken: list[OutRow] = []
         self._dropped[bake] = taken
         try:
-            self._arrived.set()
+            mine = [row for row in self._queue if row.bake == bake]
+            self._queue = deque(row for row in self._queue if row.bake != bake)
+            for row in mine:
+                self._forget(row)
             while self._count[bake]:
                 changed = self._changed
                 await self.writer.discard(lambda out: out.subject == subject)
@@ -203,7 +249,11 @@ class Outbox:
                     await changed.wait()
         finally:
             del self._dropped[bake]
-        return min(taken, default=None)
+        return sorted(taken, key=lambda row: row.n)
+
+    def delete(self, db: Db, numbers: Iterable[int]) -> None:
+        """Removes rows that `discard` gave, by their `n`, inside a journal transaction."""
+        db.executemany(f"DELETE FROM {self.table} WHERE n=?", [(n,) for n in numbers])
 
     async def close(self) -> None:
         """Stops sending; what waits stays in the journal."""

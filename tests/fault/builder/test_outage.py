@@ -143,7 +143,7 @@ async def test_a_full_store_holds_the_step_back_and_room_lets_it_go_on(tmp_path:
     async with (
         mesh(tmp_path, "--store-max-bytes", "16MiB", "--outbox-max-bytes", "4MiB") as net,
         net.supervisor("boss") as boss,
-        net.connect("ops") as bus,
+        net.connect("builder-alpha") as bus,
     ):
         ballast = build(bus.mesh, "alpha", "somebody", "somebody-else-1", "Psyclone.Builder.Bake.Data")
         for number in range(12):

@@ -14,6 +14,7 @@ from bakemesh.builder.bake.state import (
     BakeTimeout,
     Begin,
     Broken,
+    ChildRests,
     Control,
     Effect,
     End,
@@ -365,10 +366,55 @@ def test_a_stop_leaves_a_retryable_step_for_the_next_start() -> None:
 
 def test_a_lost_minder_is_no_attempt_of_the_steps_own() -> None:
     bake = running(cli(0, retryable=True, retries=0))
+    delays = []
+    for _ in range(core.MOST_LOSSES):
+        armed = bake.step_ends(StepOutcome.FAILED, lost=True)[-1]
+        assert isinstance(armed, ArmRetry)
+        delays.append(armed.delay_ms)
+        bake.do(RetryDue(armed.attempt))
+    assert delays == sorted(delays)
+    assert delays[0] < delays[-1] <= core.MAX_LOSS_MS
     bake.step_ends(StepOutcome.FAILED, lost=True)
-    assert bake.runs == [(0, 1), (0, 2)]
-    bake.step_ends(StepOutcome.FAILED)
     assert bake.state.ending is not None
+    assert bake.state.ending.code is Code.STEP_FAILED
+
+
+def test_cancel_turns_an_end_that_is_decided_and_not_sent() -> None:
+    bake = running(cli(0))
+    bake.step_ends()
+    assert bake.state.over
+    with pytest.raises(Refused) as refused:
+        bake.control(Verb.PAUSE)
+    assert refused.value.code is Code.TERMINAL
+    assert isinstance(bake.control(Verb.CANCEL)[-1], End)
+    bake.do(Ended(3))
+    assert bake.outcomes() == ["cancelled"]
+
+
+def test_cancel_kills_a_step_that_its_bakes_timeout_is_already_ending() -> None:
+    bake = running(cli(0))
+    bake.do(BakeTimeout())
+    assert [type(e) for e in bake.control(Verb.CANCEL)] == [Say, StopStep]
+    assert [type(e) for e in bake.control(Verb.CANCEL)] == [Say], "a second Cancel is acknowledged, no more"
+    bake.step_ends(StepOutcome.CANCELLED)
+    bake.do(Ended(0))
+    assert bake.outcomes() == ["cancelled"]
+
+
+def test_a_stop_between_two_steps_goes_on_from_there() -> None:
+    bake = running(cli(0), cli(1))
+    bake.do(StepEnded(StepOutcome.OK, "ended", 0, stopping=True))
+    assert bake.runs == [(0, 1)]
+    assert bake.do(Recovered(0, rerun=False)) == []
+    bake.do(Recovered(0))
+    assert bake.runs == [(0, 1), (1, 1)]
+
+
+def test_a_child_that_rests_while_the_builder_restarts_is_said_to_run_on() -> None:
+    bake = running(cli(0, retryable=True))
+    bake.do(ChildRests(True))
+    bake.do(Recovered(0))
+    assert bake.outcomes() == ["paused", "restarted"]
 
 
 def test_an_expired_recipe_never_begins() -> None:

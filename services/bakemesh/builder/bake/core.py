@@ -46,6 +46,7 @@ from bakemesh.protocol.builder.lifecycle import Phase
 from bakemesh.protocol.builder.spec.model import OnFailure, Recipe, Step
 
 MAX_BACKOFF_MS = 3_600_000
+LOSS_MS, MAX_LOSS_MS, MOST_LOSSES = 100, 60_000, 10  # a killed minder: pauses before the step is run again
 MAX_PAUSES = (
     32  # that wait for the boundary; a newer one supersedes the oldest, so that a bake's state stays small
 )
@@ -143,8 +144,8 @@ class _Turn:
         self.effects.append(Say("start", f"baking {steps} step{'s' if steps != 1 else ''}"))
         self.boundary()
 
-    def boundary(self) -> None:
-        """Between two steps: rest, go on, or finish."""
+    def boundary(self, *, stopping: bool = False) -> None:
+        """Between two steps: rest, go on, or finish. With `stopping` no step begins: it stays there."""
         state = self.state
         self.set(pct_floor=percent(self.recipe, state))
         if state.cursor >= len(self.recipe.steps):
@@ -158,7 +159,7 @@ class _Turn:
             )
         elif state.rest:
             self.come_to_rest()
-        else:
+        elif not stopping:
             self.run_attempt()
 
     def come_to_rest(self) -> None:
@@ -189,6 +190,7 @@ class _Turn:
             running=False,
             retry_waiting=False,
             retries_used=0,
+            losses=0,
             stopping=None,
             step_percent=0,
             child_paused=False,
@@ -220,9 +222,11 @@ class _Turn:
             self.run_attempt()
         elif outcome is StepOutcome.OK or why is Stopping.SKIP:
             self.advance()
-            self.boundary()
-        elif event.lost and self.cursor_step.retryable:
-            self.run_attempt()
+            self.boundary(stopping=event.stopping)
+        elif event.lost and self.cursor_step.retryable and state.losses < MOST_LOSSES:
+            delay = min(LOSS_MS * 2**state.losses, MAX_LOSS_MS)
+            self.set(losses=state.losses + 1, retry_waiting=True)
+            self.effects.append(ArmRetry(state.attempt, delay))
         elif self.cursor_step.retryable and state.retries_used < self.cursor_step.retries:
             self.retry_later()
         else:
@@ -244,7 +248,7 @@ class _Turn:
         if policy is OnFailure.CONTINUE:
             self.set(failed_steps=(*self.state.failed_steps, index))
             self.advance()
-            self.boundary()
+            self.boundary(stopping=event.stopping)
         elif policy is OnFailure.HOLD:
             self.move(Move.HOLD)
             self.effects += [ack(pause, AckOutcome.PAUSED) for pause in self.state.pauses]
@@ -275,6 +279,8 @@ class _Turn:
     def break_off(self, why: Stopping, code: Code, summary: str) -> None:
         state = self.state
         if state.over:
+            if state.ending is not None and not state.running and state.phase not in lifecycle.TERMINAL:
+                self.effects.append(End(state.ending))
             return
         index = state.cursor if state.attempt else None
         self.end(Phase.FAILED, summary, code=code, stepindex=index)
@@ -293,6 +299,8 @@ class _Turn:
             )
             if again and not event.rerun:
                 return
+            if state.child_paused and state.ending is None:
+                self.effects.append(SayOutcome(Phase.RUNNING, f"{self.named}: {event.summary}"))
             self.set(running=False, stopping=None, child_paused=False)
             outcome = StepOutcome.CANCELLED if state.stopping in _ENDED_BY else StepOutcome.FAILED
             self.say_step(f"{self.named}: {event.summary}", outcome=str(outcome), lastseq=event.seq)
@@ -300,7 +308,7 @@ class _Turn:
                 self.effects.append(End(state.ending))
             elif state.stopping is Stopping.SKIP:
                 self.advance()
-                self.boundary()
+                self.boundary(stopping=not event.rerun)
             elif again:
                 self.run_attempt()
             else:
@@ -313,7 +321,10 @@ class _Turn:
         elif state.ending is not None:
             self.effects.append(End(state.ending))
         elif state.retry_waiting and event.rerun:
-            self.effects.append(ArmRetry(state.attempt, self.cursor_step.retry_delay_ms))
+            delay = self.cursor_step.retry_delay_ms * 2 ** max(0, state.retries_used - 1)
+            self.effects.append(ArmRetry(state.attempt, min(delay, MAX_BACKOFF_MS)))
+        elif state.phase is Phase.RUNNING and not state.retry_waiting and event.rerun:
+            self.boundary()  # the Builder stopped between two steps
 
     def ended(self, event: Ended) -> None:
         ending = self.state.ending
@@ -365,8 +376,11 @@ class _Turn:
     # -- controls
 
     def control(self, control: Control) -> None:
-        if self.state.over:
+        if self.state.phase in lifecycle.TERMINAL:
             raise Refused(Code.TERMINAL, "the bake has ended")
+        # Until its terminal is sent a bake can be cancelled: its output may wait for ever for room.
+        if self.state.ending is not None and control.verb not in (Verb.CANCEL, Verb.TERMINATE):
+            raise Refused(Code.TERMINAL, "the bake is ending")
         match control.verb:
             case Verb.PAUSE:
                 self.pause(control)
@@ -411,12 +425,14 @@ class _Turn:
         self.effects.append(SayOutcome(Phase.RUNNING, summary, stepindex=self.state.cursor))
 
     def cancel(self, control: Control) -> None:
-        running = self.state.running
+        state = self.state
         self.supersede()
         self.effects.append(ack(control, AckOutcome.CANCELLED))
-        index = self.state.cursor if self.state.attempt else None
+        if state.ending is not None and state.ending.phase is Phase.CANCELLED:
+            return
+        index = state.cursor if state.attempt else None
         self.end(Phase.CANCELLED, f"cancelled by {control.issuedby}", stepindex=index)
-        if running:
+        if state.running:
             self.set(stopping=Stopping.CANCEL)
             self.effects.append(StopStep(Stopping.CANCEL))
 

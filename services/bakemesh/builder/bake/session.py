@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from bakemesh.builder.bake import core
+from bakemesh.builder.bake.dataline import DataLine
 from bakemesh.builder.bake.describe import describe
+from bakemesh.builder.bake.heart import Heart
 from bakemesh.builder.bake.pushed import Pushed
 from bakemesh.builder.bake.state import (
     ArmRetry,
@@ -29,7 +31,6 @@ from bakemesh.builder.bake.state import (
     Effect,
     End,
     Ended,
-    Ending,
     Event,
     Progress,
     Recovered,
@@ -63,8 +64,7 @@ from bakemesh.builder.journal.records import (
     save_state,
 )
 from bakemesh.builder.outbox import Outbox
-from bakemesh.builder.output.cutter import Chunk
-from bakemesh.builder.output.step_output import PassedChunk, StepOutput
+from bakemesh.builder.output.step_output import StepOutput
 from bakemesh.builder.steps import runner_for
 from bakemesh.builder.steps.base import Children, StepContext, StepResult, Stop, StopReason
 from bakemesh.processes import Keeper
@@ -72,8 +72,6 @@ from bakemesh.protocol.builder.codes import Code, StepOutcome
 from bakemesh.protocol.builder.lifecycle import TERMINAL, Phase
 from bakemesh.protocol.builder.spec.model import Recipe
 from bakemesh.protocol.builder.spec.references import Values, expand
-from bakemesh.protocol.builder.streams import DataGuard
-from bakemesh.protocol.errors import IntegrityError
 
 log = logging.getLogger(__name__)
 _REASONS = {
@@ -83,7 +81,9 @@ _REASONS = {
     Stopping.BAKE_TIMEOUT: StopReason.TIMEOUT,
     Stopping.FAIL: StopReason.CANCEL,
 }
-DRAIN_S = 2.0  # a cancelled bake's last output has so long to be stored
+STATUS_MOST = 100  # so many Status of one bake may wait for the bus; then it says only what it must
+HOLD_S = 1.0
+STOP_S, SAY_S = 3.0, 1.5  # at the Builder's stop: for a killed step to end, and to say what became of it
 PROGRESS_S = 0.2  # at most so often does a step's own progress become a Status
 
 
@@ -123,25 +123,30 @@ class Session:
         self.params = row.params
         self.state: State = row.state
         self.serial = row.serial
-        self.guard = DataGuard(row.seq)
         self.folder = kit.folder / str(row.bake)
         db = kit.journal.db
         self.ctrlseqs = last_ctrlseqs(db, row.bake)
         self.pushed = Pushed(recipe.requests, pushes_of(db, row.bake))
         self.entries = entries_of(db, row.bake)
         self.ended = asyncio.Event()
-        self._open: list[str] = list(row.open_streams)
+        self.data = DataLine(
+            kit.journal,
+            kit.data,
+            kit.voice,
+            row.bake,
+            row.identity,
+            seq=row.seq,
+            open_streams=list(row.open_streams),
+            broken=lambda error: self.tell(Broken(Code.INTEGRITY, str(error))),
+        )
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._stop: Stop | None = None
         self._step: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._beat_s = 0.0
-        self._beaten = kit.clock.monotonic()  # when it beat last; at first when it was opened
-        self._beating = False
-        self._dropping = False
+        self._heart = Heart(kit.clock.monotonic, self._beat, self._nobody_hears)
+        self._stopping = False  # the Builder stops: no further step begins
         self._progressed = 0.0
-        self._taken: Chunk | PassedChunk | None = None
         self._side: set[asyncio.Task[object]] = set()
         self._children: Children | None = None
         self._actor: asyncio.Task[None] | None = None
@@ -149,7 +154,7 @@ class Session:
     @property
     def seq(self) -> int:
         """The last Data seq that was given."""
-        return self.guard.last
+        return self.data.seq
 
     @property
     def phase(self) -> Phase:
@@ -166,26 +171,37 @@ class Session:
 
     async def recover(self) -> None:
         """After a restart of the Builder: closes the streams that the crash cut, then lets `core` decide."""
-        await self._close_cut_streams()
+        await self.data.close_cut(self._run_of_cursor())
         await self.apply(Recovered(self.seq))
+
+    def _run_of_cursor(self) -> RunStep:
+        return RunStep(self.state.cursor, max(1, self.state.attempt))
 
     async def stop(self) -> None:
         """The Builder stops: ends the running step; what may not be run again ends Failed now, not at the
-        next start.
+        next start. Bounded: what cannot be said in time, for a bus, a store or a disk, is said then.
         """
+        self._stopping = True
         step = self._step
-        if step is not None and not step.done():
-            if self._stop is not None:
-                self._stop.request(StopReason.SHUTDOWN)
-            await asyncio.wait([step], timeout=self.kit.kill_grace_s + 5)
-            await self._close_cut_streams()
-            await self.apply(Recovered(self.seq, "the Builder was stopped", rerun=False))
+        if step is not None and not step.done() and self._stop is not None:
+            self._stop.request(StopReason.SHUTDOWN)
+            self.data.give_up()
+            _, late = await asyncio.wait([step], timeout=self.kit.kill_grace_s + STOP_S)
+            if not late:
+                with contextlib.suppress(TimeoutError, JournalClosed):
+                    async with asyncio.timeout(SAY_S):
+                        await self._say_stopped()
         if self._ending is not None:
-            await asyncio.wait([self._ending], timeout=2)
+            await asyncio.wait([self._ending], timeout=SAY_S)
         await self.close()
+
+    async def _say_stopped(self) -> None:
+        await self.data.close_cut(self._run_of_cursor())
+        await self.apply(Recovered(self.seq, "the Builder was stopped", rerun=False))
 
     async def close(self) -> None:
         """Stops taking events. Idempotent; the journal keeps what is left to do."""
+        self._heart.stop()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -237,6 +253,9 @@ class Session:
         ]
         serial = self.serial + len(messages)
         ended = self.kit.clock.wall() if state.phase in TERMINAL else None
+        for effect in effects:
+            if isinstance(effect, StopStep):  # at once, whatever the disk says: killing twice does no harm
+                self._stop_step(effect)
 
         def work(db: Db) -> list[OutRow]:
             if state is not self.state or messages:
@@ -245,6 +264,7 @@ class Session:
                 save_ctrlseq(db, self.bake, event.issuedby, event.ctrlseq)
             if isinstance(event, Ended):
                 save_seq(db, self.bake, event.lastseq, [])
+                self.kit.data.delete(db, event.taken)
             return [self.kit.status.insert(db, self.bake, number, *sealed) for number, sealed in messages]
 
         await self.kit.journal.commit(work, self._send_status)
@@ -268,27 +288,37 @@ class Session:
                 self._step = asyncio.create_task(
                     self._attempt(effect, self._stop), name=f"step {effect.index}"
                 )
-            case StopStep():
-                self._dropping = effect.why is Stopping.CANCEL
-                self.kit.data.wake()
-                if self._stop is not None:
-                    self._stop.request(_REASONS[effect.why])
             case ArmRetry():
-                delay = effect.delay_ms / 1000 * (0.5 + self.kit.jitter())
-                self._arm("retry", delay, lambda: self.tell(RetryDue(effect.attempt)))
+                self._arm_retry(effect)
             case TellChild():
                 if self._children is not None:
                     self._spawn(self._children.control(effect.verb))
             case End():
-                self._ending = asyncio.create_task(
-                    self._end(effect.ending), name=f"end {self.identity.recipe_id}"
-                )
+                self._begin_end()
             case SayEnd():
                 self._over()
             case Say() if effect.kind == "start":
                 self._arm_timeout()
             case _:
                 pass
+
+    def _stop_step(self, effect: StopStep) -> None:
+        if effect.why is Stopping.CANCEL:
+            self.data.give_up()
+        if self._stop is not None:
+            self._stop.request(_REASONS[effect.why])
+
+    def _arm_retry(self, effect: ArmRetry) -> None:
+        """The delay, jittered; and where the bus is away, until it has heard of what was tried before."""
+        delay = effect.delay_ms / 1000 * (0.5 + self.kit.jitter())
+
+        def due() -> None:
+            if self.kit.status.waiting(self.bake) > STATUS_MOST:
+                self._arm("retry", HOLD_S, due)
+            else:
+                self.tell(RetryDue(effect.attempt))
+
+        self._arm("retry", delay, due)
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.create_task(work)
@@ -311,48 +341,30 @@ class Session:
     # -- heartbeat
 
     def _arm_beat(self) -> None:
-        """A fixed timer, whatever else is said: armed anew only where the interval changes (a step may have
-        its own while it runs), and then from the last beat, so that no change puts a beat off.
-        """
-        interval = self.recipe.status_interval_ms / 1000
-        if self.state.running:
-            interval = self.recipe.steps[self.state.cursor].status_interval_ms / 1000
-        if interval != self._beat_s:
-            self._beat_s = interval
-            self._next_beat()
-
-    def _next_beat(self) -> None:
-        if old := self._timers.pop("beat", None):
-            old.cancel()
-        if self._beat_s > 0 and self.state.phase not in TERMINAL:
-            due = self._beaten + self._beat_s - self.kit.clock.monotonic()
-            self._arm("beat", max(0.0, due), self._beat)
+        if self.state.phase in TERMINAL:
+            self._heart.stop()
+        elif self.state.running:
+            self._heart.set(self.recipe.steps[self.state.cursor].status_interval_ms / 1000)
+        else:
+            self._heart.set(self.recipe.status_interval_ms / 1000)
 
     def _beat(self) -> None:
-        self._beaten = self.kit.clock.monotonic()
-        # While the bus is away a second beat would tell nobody anything: one waits already.
-        if not self._beating and not self.kit.status.waiting(self.bake):
-            self._beating = True
-            self._spawn(self._say_beat())
-        self._next_beat()
+        self.tell(Remark(describe(self.recipe, self.state, store_full=self.store_full)))
 
-    async def _say_beat(self) -> None:
-        try:
-            await self.apply(Remark(describe(self.recipe, self.state, store_full=self.store_full)))
-        finally:
-            self._beating = False
+    def _nobody_hears(self) -> bool:
+        return bool(self.kit.status.waiting(self.bake)) or self.kit.status.writer.full
 
     @property
     def store_full(self) -> bool:
         """Whether this bake's output waits for room in the node's Data stream."""
-        return self.kit.data.writer.full and self.kit.data.waiting(self.bake) > 0
+        return self.data.held_up
 
     # -- a step's attempt
 
     async def _attempt(self, run: RunStep, stop: Stop) -> None:
         step = self.recipe.steps[run.index]
         kit = self.kit
-        output = StepOutput.of(step, kit.clock.monotonic, lambda chunk: self._take_chunk(run, chunk))
+        output = StepOutput.of(step, kit.clock.monotonic, lambda chunk: self.data.take(run, chunk))
         self._children = kit.children(self) if step.KIND == "recipe" else None
         values = Values(
             entries=self.entries,
@@ -396,90 +408,25 @@ class Session:
         if timer := self._timers.pop("step", None):
             timer.cancel()
         await output.aclose()
-        if stop.reason is StopReason.SHUTDOWN:
-            return
-        await self._close_cut_streams()
+        if stop.reason is StopReason.SHUTDOWN and result.outcome is StepOutcome.CANCELLED:
+            return  # `stop` says what becomes of it
+        await self.data.close_cut(run)
         self.tell(
-            StepEnded(result.outcome, result.summary, self.seq, result.exitcode, result.code, result.lost)
+            StepEnded(
+                result.outcome,
+                result.summary,
+                self.seq,
+                result.exitcode,
+                result.code,
+                lost=result.lost,
+                stopping=self._stopping,
+            )
         )
-
-    async def _take_chunk(self, run: RunStep, chunk: Chunk | PassedChunk) -> None:
-        """The step output's sink. A chunk that was given its seq is never taken twice, cancelled or not."""
-        if chunk is self._taken:
-            return
-        if not await self.kit.data.room(self.bake, give_up=lambda: self._dropping):
-            return  # cancelled while nothing can be stored: what is not stored leaves with the bake
-        self._taken = chunk
-        path = chunk.path if isinstance(chunk, PassedChunk) else None
-        aborted = chunk.aborted if isinstance(chunk, PassedChunk) else False
-        await self._journal_chunk(
-            run,
-            chunk.stream,
-            chunk.data,
-            final=chunk.finalchunk,
-            partial=chunk.partial,
-            aborted=aborted,
-            path=path,
-        )
-
-    async def _journal_chunk(
-        self,
-        run: RunStep,
-        stream: str,
-        data: bytes,
-        *,
-        final: bool,
-        partial: bool = False,
-        aborted: bool = False,
-        path: str | None = None,
-    ) -> None:
-        """Gives the chunk its seq and commits it. No await in between: the journal keeps the order of the
-        calls.
-        """
-        seq = self.guard.last + 1
-        try:
-            self.guard.accept(seq)
-        except IntegrityError as error:
-            self.tell(Broken(Code.INTEGRITY, str(error)))
-            return
-        sealed = self.kit.voice.data(
-            self.identity,
-            seq=seq,
-            stepindex=run.index,
-            attempt=run.attempt,
-            stream=stream,
-            data=data,
-            finalchunk=final,
-            partial=partial,
-            aborted=aborted,
-            path=path,
-        )
-        key = stream if path is None else f"{stream} {path}"
-        if final:
-            self._open = [each for each in self._open if each != key]
-        elif key not in self._open:
-            self._open = [*self._open, key]
-        streams = self._open
-
-        def work(db: Db) -> OutRow:
-            save_seq(db, self.bake, seq, streams)
-            return self.kit.data.insert(db, self.bake, seq, *sealed)
-
-        await self.kit.journal.commit(work, self.kit.data.journaled)
-
-    async def _close_cut_streams(self) -> None:
-        """Streams of the running attempt that wrote and whose last chunk never came: an empty one closes
-        each.
-        """
-        run = RunStep(self.state.cursor, max(1, self.state.attempt))
-        for key in self._open:
-            if not await self.kit.data.room(self.bake, give_up=lambda: self._dropping):
-                return
-            stream, _, path = key.partition(" ")
-            await self._journal_chunk(run, stream, b"", final=True, aborted=True, path=path or None)
 
     async def _progress(self, percent: int | None, summary: str | None) -> None:
         now = self.kit.clock.monotonic()
+        if self.kit.status.waiting(self.bake) > STATUS_MOST or self._events.qsize() > STATUS_MOST:
+            return  # the bus, or the disk, has not taken what was said before
         if now - self._progressed >= PROGRESS_S or percent == 100:
             self._progressed = now
             self.tell(Progress(percent, summary))
@@ -504,21 +451,22 @@ class Session:
 
     # -- the end
 
-    async def _end(self, ending: Ending) -> None:
-        data = self.kit.data
-        if ending.phase is Phase.CANCELLED:
-            self._dropping = True
-            if not data.writer.full:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(data.drained(self.bake), DRAIN_S)
-            lowest = await data.discard(self.bake, self.kit.voice.data_subject(self.identity))
-            lastseq = self.seq if lowest is None else lowest - 1
-        else:
-            await data.drained(self.bake)
-            lastseq = self.seq
-        self.tell(Ended(lastseq))
+    def _begin_end(self) -> None:
+        """One task an end: a Cancel while output waits for room turns it, and is seen by it."""
+        if self.state.ending is not None and self.state.ending.phase is Phase.CANCELLED:
+            self.data.give_up()
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.create_task(self._end(), name=f"end {self.identity.recipe_id}")
+
+    async def _end(self) -> None:
+        def cancelled() -> bool:
+            return self.state.ending is not None and self.state.ending.phase is Phase.CANCELLED
+
+        lastseq, taken = await self.data.settle(cancelled)
+        self.tell(Ended(lastseq, taken))
 
     def _over(self) -> None:
+        self._heart.stop()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

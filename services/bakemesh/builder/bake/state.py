@@ -52,6 +52,7 @@ class State:
     running: bool = False  # an attempt of the cursor's step is in flight
     retry_waiting: bool = False  # its next attempt waits for the delay
     retries_used: int = 0
+    losses: int = 0  # attempts of this step whose minder was killed
     stopping: Stopping | None = None
     rest: bool = False  # a Pause was accepted: rest at the next boundary
     pauses: tuple[PendingPause, ...] = ()  # those not acknowledged yet
@@ -112,6 +113,7 @@ class StepEnded:
     """The running attempt is over and its output is journaled. `seq`: the bake's last Data seq.
 
     `lost`: what minded its processes was killed; a retryable step is run again whatever its `retries`.
+    `stopping`: the Builder stops; no further step begins, the next start goes on from here.
     """
 
     outcome: StepOutcome
@@ -120,6 +122,7 @@ class StepEnded:
     exitcode: int | None = None
     code: Code | None = None
     lost: bool = False
+    stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +174,12 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Every Data that will be stored is stored: the terminal may go. `lastseq`: the last one."""
+    """Every Data that will be stored is stored: the terminal may go. `lastseq`: the last one. `taken`: outbox
+    rows of Data that a cancelled bake takes back; they leave the journal together with this.
+    """
 
     lastseq: int
+    taken: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,6 @@
 tables.
 """
 
-from bakemesh.builder.journal.journal import Journal, JournalClosed, JournalRefused
+from bakemesh.builder.journal.journal import Journal, JournalBroken, JournalClosed, JournalRefused
 
-__all__ = ["Journal", "JournalClosed", "JournalRefused"]
+__all__ = ["Journal", "JournalBroken", "JournalClosed", "JournalRefused"]

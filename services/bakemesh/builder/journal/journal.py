@@ -1,4 +1,4 @@
-"""One SQLite file, one writer, transactions in groups.
+"""One SQLite file, one writer, transactions in groups; large payloads in files beside it (`payloads`).
 
 `commit(work)` runs `work(connection)` in the next transaction, together with whatever else was asked for in
 the same turn of the loop, and returns when that transaction is on its way to the disk: a crash of the process
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import sqlite3
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bakemesh.builder.journal import schema
+from bakemesh.builder.journal.payloads import Payloads
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -27,6 +29,10 @@ RETRY_S = 0.25
 
 class JournalClosed(Exception):
     """Raised when something is to be committed after the journal was closed."""
+
+
+class JournalBroken(Exception):
+    """Raised when the file cannot be written any more, and waiting would not help: the Builder must end."""
 
 
 class JournalRefused(Exception):
@@ -51,16 +57,18 @@ class Journal:
     def __init__(self, path: Path, *, sync_always: bool = False) -> None:
         """Opens or makes the file. Raises JournalRefused, OSError."""
         self.path = path
+        self.payloads = Payloads(path.with_suffix(".payloads"), durable=sync_always)
+        self._sync_always = sync_always
         self.full = False
         self.on_full: Callable[[bool], None] | None = None
+        self._broken: JournalBroken | None = None
+        self._broke = asyncio.Event()
         self._jobs: list[_Job] = []
         self._flush_handle: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # Chunks are some hundred KiB: larger pages mean fewer of them to chain and to checkpoint.
-            self._db.execute("PRAGMA page_size=16384")
+            self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(f"PRAGMA synchronous={'FULL' if sync_always else 'NORMAL'}")
             self._db.execute("PRAGMA wal_autocheckpoint=2000")
@@ -86,16 +94,18 @@ class Journal:
         self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None
     ) -> T:
         """Runs `work` in the next transaction and returns its result once that is committed."""
+        if self._broken is not None:
+            raise self._broken
         if self._closed:
             raise JournalClosed
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._add(_Job(work, after, future))
         return await asyncio.shield(future)
 
-    def post(self, work: Callable[[sqlite3.Connection], Any]) -> None:
+    def post(self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None) -> None:
         """Runs `work` in a coming transaction; nobody waits for it."""
         if not self._closed:
-            self._add(_Job(work, None, None))
+            self._add(_Job(work, after, None))
 
     def _add(self, job: _Job) -> None:
         self._jobs.append(job)
@@ -107,7 +117,11 @@ class Journal:
         jobs, self._jobs = self._jobs, []
         if not jobs:
             return
-        done = self._transact(jobs)
+        try:
+            done = self._transact(jobs)
+        except sqlite3.Error as error:
+            self._break(jobs, error)
+            return
         if done is None:  # no room: the same jobs again, before any later ones
             self._jobs = jobs + self._jobs
             self._set_full(True)
@@ -130,6 +144,8 @@ class Journal:
                 for job in jobs:
                     done.append((job, job.work(self._db)))  # noqa: PERF401 — `job` names a failing one
                 job = None
+                if self._sync_always:
+                    self.payloads.sync()
                 self._db.execute("COMMIT")
                 return done
             except Exception as error:
@@ -144,6 +160,20 @@ class Journal:
                     job.future.set_exception(error)
                 else:
                     log.error("journal: a posted write failed", exc_info=error)
+
+    def _break(self, jobs: list[_Job], error: sqlite3.Error) -> None:
+        """No transaction can begin or end: nothing that was asked for is done, and nothing will be."""
+        self._broken = JournalBroken(f"journal {self.path}: {error}")
+        self._broke.set()
+        for job in jobs:
+            if job.future is not None and not job.future.done():
+                job.future.set_exception(self._broken)
+
+    async def watch(self) -> None:
+        """Waits for the journal to break, and raises JournalBroken then."""
+        await self._broke.wait()
+        assert self._broken is not None
+        raise self._broken
 
     def _set_full(self, full: bool) -> None:
         if full != self.full:
@@ -163,7 +193,10 @@ class Journal:
             if handle is not None:
                 handle.cancel()
         jobs, self._jobs = self._jobs, []
-        done = self._transact(jobs) if jobs else []
+        done: list[tuple[_Job, Any]] | None = []
+        if jobs and self._broken is None:
+            with contextlib.suppress(sqlite3.Error):
+                done = self._transact(jobs)
         told = {id(job) for job, _ in done or ()}
         for job, result in done or ():
             if job.after is not None:
@@ -175,10 +208,13 @@ class Journal:
                 job.future.set_exception(JournalClosed())
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
+        self.payloads.close()
 
 
 def _is_full(error: Exception) -> bool:
     """Whether waiting for room can help: no space, or the file system refused to write."""
+    if isinstance(error, OSError):  # of a payload's file
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
     return isinstance(error, sqlite3.OperationalError) and getattr(error, "sqlite_errorcode", 0) & 0xFF in (
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_IOERR,

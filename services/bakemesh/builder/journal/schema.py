@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -41,15 +41,16 @@ CREATE TABLE IF NOT EXISTS entries (
   bake INTEGER NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (bake, name)
 );
 
--- What the bus has not acknowledged yet, in the order in which it goes out.
+-- What the bus has not acknowledged yet, in the order in which it goes out. payload NULL: it lies in a file.
 CREATE TABLE IF NOT EXISTS outbox_status (
   n INTEGER PRIMARY KEY AUTOINCREMENT, bake INTEGER NOT NULL, number INTEGER NOT NULL,
-  subject TEXT NOT NULL, msg_id TEXT NOT NULL, payload BLOB NOT NULL
+  subject TEXT NOT NULL, msg_id TEXT NOT NULL, payload BLOB, file INTEGER, offset INTEGER, size INTEGER
 );
 CREATE TABLE IF NOT EXISTS outbox_data (
   n INTEGER PRIMARY KEY AUTOINCREMENT, bake INTEGER NOT NULL, number INTEGER NOT NULL,
-  subject TEXT NOT NULL, msg_id TEXT NOT NULL, payload BLOB NOT NULL
+  subject TEXT NOT NULL, msg_id TEXT NOT NULL, payload BLOB, file INTEGER, offset INTEGER, size INTEGER
 );
+CREATE INDEX IF NOT EXISTS outbox_data_files ON outbox_data (file) WHERE file IS NOT NULL;
 
 -- Recipes that went to another node: as forwarded bytes, and as children of a recipe step.
 CREATE TABLE IF NOT EXISTS forwards (
