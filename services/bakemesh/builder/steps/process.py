@@ -68,9 +68,12 @@ class ProcessRun:
             return endings.failed(f"progress: no regular expression: {error}")
         began = self._context.clock()
         try:
-            minded = await self._spawn(spec, stdin)
+            minded = await self._spawn_unless(stop, spec, stdin)
         except SpawnRefused as error:
             return endings.refused(launch.program, error)
+        if minded is None:
+            assert stop.reason is not None
+            return endings.stopped(stop.reason, "before it began")
         try:
             return await self._follow(minded, stop, began)
         finally:
@@ -89,6 +92,18 @@ class ProcessRun:
         if self._step.stdin_entry is not None:
             return self._context.entry(self._step.stdin_entry)
         return None if self._step.stdin is None else self._context.expand(self._step.stdin).encode()
+
+    async def _spawn_unless(self, stop: Stop, spec: ProcessSpec, stdin: bytes | None) -> Minded | None:
+        """Starts it, or None where it is to end before it has begun: a keeper may be slow, or stopped."""
+        starting = _task(self._spawn(spec, stdin), f"start of {self._step.name}")
+        asked = _task(stop.wait(), f"stop of {self._step.name}")
+        try:
+            await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+            return starting.result() if starting.done() else None
+        finally:
+            for task in (starting, asked):
+                task.cancel()
+            await asyncio.gather(starting, asked, return_exceptions=True)
 
     async def _spawn(self, spec: ProcessSpec, stdin: bytes | None) -> Minded:
         """Starts it, and what serves our ends of its pipes. Raises SpawnRefused, with no pipe left open."""
