@@ -16,7 +16,7 @@ RUN set -eu; \
     rm -rf /opt/bakemesh/*
 # Recipes run programs: here they run as this user, never as root. The state folder is his.
 RUN useradd --uid 10001 --user-group --no-log-init --home-dir /var/lib/bakemesh --shell /bin/sh bakemesh \
-    && install -d -o bakemesh -g bakemesh /var/lib/bakemesh
+    && install -d -m 700 -o bakemesh -g bakemesh /var/lib/bakemesh
 ENV PATH="/opt/venv/bin:${PATH}" BAKEMESH_STATE=/var/lib/bakemesh
 USER bakemesh
 VOLUME /var/lib/bakemesh

@@ -1,4 +1,4 @@
-"""protocol/builder-v1.md is enough: a Supervisor written from it alone bakes, follows, steers a real Builder."""
+"""protocol/builder-v1.md is enough: a Supervisor written from it alone bakes, follows and steers."""
 
 from __future__ import annotations
 

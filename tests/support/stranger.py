@@ -1,4 +1,4 @@
-"""A Supervisor by somebody who has protocol/builder-v1.md, a NATS client and a msgpack library, nothing of ours.
+"""A Supervisor by somebody who has protocol/builder-v1.md, a NATS client and msgpack, and nothing of ours.
 
 Section numbers are that document's. What this program needs and the text does not say is a fault of the text.
 """
