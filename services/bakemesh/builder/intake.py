@@ -18,7 +18,7 @@ from bakemesh.builder.bake.state import Ending, SayEnd, State
 from bakemesh.builder.bake.voice import Sealed as SealedStatus
 from bakemesh.builder.bake.voice import Voice, cut
 from bakemesh.builder.clock import Clock
-from bakemesh.builder.journal import Journal, JournalClosed
+from bakemesh.builder.journal import Journal, JournalBroken, JournalClosed
 from bakemesh.builder.journal.records import (
     Db,
     OutRow,
@@ -84,11 +84,14 @@ class Intake:
                 await item.nak(1.0)
             except JournalClosed:
                 return
-            except Exception:
+            except JournalBroken:
+                raise  # nothing can be taken any more; this message comes again to the next Builder
+            except Exception as error:
                 # A message that breaks the Builder's own code must not come again for ever.
                 log.exception("inbox: message on %s dropped", item.subject)
                 self.dropped.counts["internal"] += 1
                 await item.ack()
+                self._answer_failure(item, error)
 
     async def close(self) -> None:
         """Ends the forwards under way; the journal has them."""
@@ -146,6 +149,22 @@ class Intake:
             verb=verb, accepted=False, code=str(Code.MALFORMED_MESSAGE), summary=cut(refusal.detail)
         )
         return self.bus.seal(result).payload
+
+    def _answer_failure(self, item: Item, error: Exception) -> None:
+        """Whoever sent a message that could not be worked on hears so: what was journaled, or that it was not
+        understood.
+        """
+        found = self._admit(item)
+        if found.reply is None or found.subject is None:
+            return
+        subject = found.subject
+        if isinstance(found, Taken):
+            known = answer_of(self.journal.db, subject.party, found.envelope.id)
+            if known is not None:
+                self._answer(found.reply, known[0])
+                return
+        why = f"the Builder failed to work on this message: {type(error).__name__}"
+        self._answer(found.reply, self._malformed(Refusal(Cause.UNDECODABLE, why, "", subject, found.reply)))
 
     # -- recipes
 

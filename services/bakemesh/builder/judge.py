@@ -16,7 +16,7 @@ from bakemesh.protocol import names
 from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.messages import RecipeMessage
 from bakemesh.protocol.builder.spec import Limits, Recipe, RecipeRefused, load_recipe, root_name
-from bakemesh.protocol.envelope import Envelope, fold
+from bakemesh.protocol.envelope import LARGEST, Envelope, fold
 from bakemesh.protocol.errors import MessageError, NameRefused
 from bakemesh.protocol.identity import ENTRIES, Identity
 from bakemesh.protocol.identity import check as check_identity
@@ -168,7 +168,7 @@ def _load(message: RecipeMessage, created: int, facts: Facts) -> Bake:
         raise _refusal(refused)
     expires = message.expires or 0
     if recipe is not None and recipe.expires_ms:
-        own = created + recipe.expires_ms * 1000
+        own = min(created + recipe.expires_ms * 1000, LARGEST)  # of a clock far ahead: no number is larger
         expires = min(expires, own) if expires else own
     if expires and facts.now > expires:
         late = (facts.now - expires) / 1e6

@@ -135,6 +135,9 @@ def test_expiry_counts_from_the_message() -> None:
     xml = '<recipe name="r" expires-ms="1000"><cli command="true"/></recipe>'
     assert code(RecipeSpec=xml, created=FACTS.now - 2_000_000) == "expired"
     assert isinstance(ask(RecipeSpec=xml, created=FACTS.now - 500_000), Bake)
+    ahead = ask(RecipeSpec=xml, created=2**63 - 1)
+    assert isinstance(ahead, Bake)
+    assert ahead.expires == 2**63 - 1, "no number in a message, or in the journal, is larger"
 
 
 def test_an_invalid_recipe_lists_its_problems() -> None:
