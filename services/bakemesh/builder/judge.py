@@ -141,6 +141,11 @@ def _identity(message: RecipeMessage, subject: Subject, facts: Facts) -> None:
         check_identity(message.identity)
     except NameRefused as error:
         raise _No(Code.WRONG_IDENTITY, str(error)) from error
+    if message.node_id in names.RESERVED_NODE_IDS:
+        raise _No(
+            Code.WRONG_IDENTITY,
+            f"NodeID {message.node_id} is no node's: the Supervisor chooses one before it sends",
+        )
     if message.recipe_id != subject.key:
         raise _No(Code.WRONG_IDENTITY, f"RecipeID {message.recipe_id} is not the subject's key {subject.key}")
     if len(message.recipe_spec) <= facts.limits.xml_bytes:

@@ -135,6 +135,8 @@ async def test_an_identity_entry_that_is_missing(house: House, missing: str) -> 
         ({"Node": "no de"}, "' '"),
         ({"Node": ""}, "empty"),
         ({"NodeID": "n" * 25}, "at most 24"),
+        ({"NodeID": "any"}, "is no node's"),
+        ({"NodeID": "hub"}, "is no node's"),
     ],
 )
 async def test_an_identity_that_is_wrong(house: House, changed: dict[str, str], says: str) -> None:

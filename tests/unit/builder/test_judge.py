@@ -92,6 +92,8 @@ def test_wrong_values_are_malformed(changes: dict[str, Any]) -> None:
         {"RecipeID": "x"},
         {"Supervisor": "b" * 33},
         {"Node": "no node"},
+        {"NodeID": "any"},
+        {"NodeID": "hub"},
     ],
 )
 def test_identity_that_does_not_hold_together(changes: dict[str, Any]) -> None:
