@@ -241,6 +241,13 @@ class Intake:
             retryms=verdict.retry_ms,
         )
         sealed = self.bus.seal(result)
+        if (
+            verdict.code is Code.RATE_LIMITED
+        ):  # a flood leaves no trace: neither in the journal nor in the log
+            log.debug("recipe %s of %s refused: %s", subject.key, subject.party, verdict.summary)
+            await item.ack()
+            self._answer(reply, sealed.payload)
+            return
         ending = Ending(Phase.FAILED, verdict.summary, verdict.code)
         told: SealedStatus | None = None
         if verdict.tell:
@@ -263,7 +270,7 @@ class Intake:
                     ended=now,
                 )
             # Refused for the moment only: the same message may come again and be taken.
-            if verdict.code not in (Code.DRAINING, Code.RATE_LIMITED):
+            if verdict.code is not Code.DRAINING:
                 save_answer(db, subject.party, envelope.id, sealed.payload, now)
             return self.kitchen.status.insert(db, bake, 1, *told) if told is not None else None
 

@@ -35,6 +35,7 @@ class Facts:
     max_payload: int
     used: Callable[[str, str], bool]
     wait_s: Callable[[str], float]  # takes one of the issuer's tokens; > 0: none is left
+    refusal_wait_s: Callable[[str], float]  # the same for refusals, by the party that sent
     supported: frozenset[str]
     limits: Limits
 
@@ -107,17 +108,29 @@ def judge(subject: Subject, envelope: Envelope, facts: Facts) -> Verdict:
             raise _No(Code.DUPLICATE_RECIPE_ID, f"RecipeID {subject.key} of {party} was used before")
         return _load(message, envelope.created, facts)
     except _No as no:
-        used = facts.used(party, subject.key)
-        return Refuse(
-            identity=_as_far_as_known(envelope, subject, party, facts),
-            party=party,
-            code=no.code,
-            summary=no.summary,
-            tell=not used and no.code not in _QUIET,
-            uses_id=not used and no.code not in _KEEPS_ID,
-            problems=no.problems,
-            retry_ms=no.retry_ms,
-        )
+        return _refuse(no, envelope, subject, party, facts)
+
+
+def _refuse(no: _No, envelope: Envelope, subject: Subject, party: str, facts: Facts) -> Refuse:
+    if no.code not in _QUIET and (wait := facts.refusal_wait_s(subject.party)):
+        # Each would be journaled and told: a flood of bad recipes must not fill the disk and the stream.
+        no = _limited(f"too many refused recipes of {subject.party} (this one: {no.code})", wait)
+    used = facts.used(party, subject.key)
+    return Refuse(
+        identity=_as_far_as_known(envelope, subject, party, facts),
+        party=party,
+        code=no.code,
+        summary=no.summary,
+        tell=not used and no.code not in _QUIET,
+        uses_id=not used and no.code not in _KEEPS_ID,
+        problems=no.problems,
+        retry_ms=no.retry_ms,
+    )
+
+
+def _limited(why: str, wait_s: float) -> _No:
+    wait_ms = int(wait_s * 1000) + 1
+    return _No(Code.RATE_LIMITED, f"{why}; again in {wait_ms} ms", retry_ms=wait_ms)
 
 
 def _read(envelope: Envelope) -> RecipeMessage:
@@ -184,12 +197,7 @@ def _load(message: RecipeMessage, created: int, facts: Facts) -> Bake:
     if facts.draining:
         raise _No(Code.DRAINING, f"node {facts.node} is draining; send it elsewhere or later")
     if wait := facts.wait_s(message.supervisor):
-        wait_ms = int(wait * 1000) + 1
-        raise _No(
-            Code.RATE_LIMITED,
-            f"too many recipes of {message.supervisor}; again in {wait_ms} ms",
-            retry_ms=wait_ms,
-        )
+        raise _limited(f"too many recipes of {message.supervisor}", wait)
     return Bake(message.identity, recipe, message, expires)
 
 

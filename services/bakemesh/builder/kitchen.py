@@ -15,7 +15,7 @@ from bakemesh.builder.journal import Journal, JournalClosed
 from bakemesh.builder.journal.records import BakeRow, find_bake, last_ctrlseqs, live_bakes
 from bakemesh.builder.judge import Facts
 from bakemesh.builder.outbox import Outbox
-from bakemesh.builder.rates import Buckets
+from bakemesh.builder.rates import Buckets, Rate
 from bakemesh.builder.steps import SUPPORTED
 from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.lifecycle import Phase
@@ -47,8 +47,9 @@ class House:
 class Kitchen:
     """The live bakes. `kit.over` must be this kitchen's `over`."""
 
-    def __init__(self, kit: Kit, house: House, recipes: Buckets) -> None:
-        self.kit, self.house, self.recipes = kit, house, recipes
+    def __init__(self, kit: Kit, house: House, recipes: Rate) -> None:
+        self.kit, self.house = kit, house
+        self._taken, self._refused = Buckets(recipes), Buckets(recipes)
         self.draining = False
         self.sessions: dict[tuple[str, str], Session] = {}
         self._queue: deque[Session] = deque()
@@ -82,7 +83,8 @@ class Kitchen:
             now=self.kit.clock.wall(),
             max_payload=house.max_payload,
             used=lambda party, key: find_bake(self.journal.db, party, key) is not None,
-            wait_s=lambda issuer: self.recipes.wait_s(issuer, now),
+            wait_s=lambda issuer: self._taken.wait_s(issuer, now),
+            refusal_wait_s=lambda party: self._refused.wait_s(party, now),
             supported=SUPPORTED,
             limits=house.limits,
         )

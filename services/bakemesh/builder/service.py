@@ -27,6 +27,7 @@ from bakemesh.builder.hubward import Hubward, NodeTaken
 from bakemesh.builder.intake import Intake
 from bakemesh.builder.janitor import Janitor
 from bakemesh.builder.journal import Journal
+from bakemesh.builder.journal.payloads import Payloads
 from bakemesh.builder.journal.records import get_meta, set_meta
 from bakemesh.builder.kitchen import House, Kitchen
 from bakemesh.builder.outbox import Outbox
@@ -119,6 +120,10 @@ async def _owner(journal: Journal) -> str:
     return owner
 
 
+def _rate(per_second: float, burst: float) -> Rate:
+    return Rate(per_second, max(1.0, per_second * burst))
+
+
 class _Builder:
     """The wiring."""
 
@@ -136,7 +141,9 @@ class _Builder:
         self.journal, self.keeper, self.bus = journal, keeper, bus
         mesh, node_id = bus.mesh, settings.node_id
         self.status = self._outbox(storage.status_stream(mesh, node_id), "outbox_status", 2**40)
-        self.data = self._outbox(storage.data_stream(mesh, node_id), "outbox_data", settings.outbox_max_bytes)
+        self.data = self._outbox(
+            storage.data_stream(mesh, node_id), "outbox_data", settings.outbox_max_bytes, journal.payloads
+        )
         self.voice = Voice(mesh, node_id, bus.seal)
         self.children = ChildRecipes(bus, journal, node_id, unreachable_s=settings.unreachable_s, clock=clock)
         self.bakes = folder / "bakes"
@@ -162,13 +169,11 @@ class _Builder:
             max_payload=bus.max_payload,
             limits=Limits(),
         )
-        self.kitchen = Kitchen(kit, house, self._buckets(settings.recipe_rate, RECIPE_BURST))
+        self.kitchen = Kitchen(kit, house, _rate(settings.recipe_rate, RECIPE_BURST))
 
-    def _outbox(self, stream: str, table: str, max_bytes: int) -> Outbox:
-        return Outbox(self.journal, StreamWriter(self.bus, stream), table, max_bytes=max_bytes)
-
-    def _buckets(self, per_second: float, burst: float) -> Buckets:
-        return Buckets(Rate(per_second, max(1.0, per_second * burst)))
+    def _outbox(self, stream: str, table: str, max_bytes: int, payloads: Payloads | None = None) -> Outbox:
+        writer = StreamWriter(self.bus, stream)
+        return Outbox(self.journal, writer, table, max_bytes=max_bytes, payloads=payloads)
 
     def _children_of(self, session: Session) -> Children:
         return self.children.of(session)
@@ -195,7 +200,7 @@ class _Builder:
             controls = Controls(
                 self.kitchen,
                 settings.operators,
-                self._buckets(settings.control_rate, CONTROL_BURST),
+                Buckets(_rate(settings.control_rate, CONTROL_BURST)),
                 self.clock,
             )
             presence = Presence(bus, self.kitchen)

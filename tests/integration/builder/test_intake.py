@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -474,3 +475,32 @@ async def test_too_many_recipes_at_once(small: Callable[[Path], Any], tmp_path: 
         # The SDK waits by itself and sends again.
         for _ in range(5):
             await here.bake(GOOD)
+
+
+async def test_too_many_refused_recipes(small: Callable[[Path], Any], tmp_path: Path) -> None:
+    """Beyond the burst nothing of them is kept or told; a good one is taken all the same."""
+    async with small(tmp_path) as here:
+        results = {}
+        for _ in range(12):
+            identity = stranger(supervisor="flood")
+            sealed = recipe_letter(identity, "<nope/>")
+            results[identity.recipe_id] = await send(here.bus, inbox_subject(here.bus, identity), sealed)
+        limited = [key for key, result in results.items() if result.code == "rate_limited"]
+        refused = [key for key, result in results.items() if result.code == "invalid_recipe"]
+        assert len(limited) + len(refused) == 12
+        assert len(refused) >= 4
+        assert len(limited) >= 2
+        assert all(0 < (results[key].retryms or 0) <= 1001 for key in limited)
+        again_later = Identity("flood", "good", limited[0], "alpha", "alpha")
+        good = await send(here.bus, inbox_subject(here.bus, again_later), recipe_letter(again_later, GOOD))
+        assert good.accepted, "a limited refusal uses no RecipeID up"
+        await eventually(
+            lambda: {s.recipe_id for s in here.tap.statuses if s.final} >= {*refused, limited[0]},
+            what="all ends",
+        )
+        assert not {s.recipe_id for s in here.tap.statuses} & set(limited[1:])
+        with sqlite3.connect(f"file:{here.node.state}/journal.db?mode=ro", uri=True) as journal:
+            kept = {key for (key,) in journal.execute("SELECT key FROM bakes WHERE party='flood'")}
+            answers = journal.execute("SELECT count(*) FROM answers WHERE party='flood'").fetchone()[0]
+        journal.close()
+        assert (kept, answers) == ({*refused, limited[0]}, len(refused) + 1)

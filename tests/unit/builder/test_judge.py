@@ -23,6 +23,7 @@ FACTS = Facts(
     max_payload=8 * 2**20,
     used=lambda party, key: False,
     wait_s=lambda issuer: 0.0,
+    refusal_wait_s=lambda party: 0.0,
     supported=SUPPORTED,
     limits=Limits(),
 )
@@ -167,3 +168,27 @@ def test_draining_and_rate_keep_the_recipe_free_to_come_again() -> None:
         False,
         1501,
     )
+
+
+def test_a_flood_of_refusals_is_limited_by_who_sends_it() -> None:
+    asked: list[str] = []
+
+    def none_left(party: str) -> float:
+        asked.append(party)
+        return 0.5
+
+    flooded = replace(FACTS, refusal_wait_s=none_left)
+    limited = ask(flooded, RecipeSpec="<nope/>")
+    assert isinstance(limited, Refuse)
+    assert (limited.code, limited.tell, limited.uses_id, limited.retry_ms) == (
+        "rate_limited",
+        False,
+        False,
+        501,
+    )
+    assert "invalid_recipe" in limited.summary
+    assert code(flooded, party="mallory") == "rate_limited"
+    assert asked == ["boss", "mallory"]
+    assert isinstance(ask(flooded), Bake), "what is good is not hurt by it"
+    assert code(replace(flooded, draining=True)) == "draining", "nothing is kept of it anyway"
+    assert asked == ["boss", "mallory"]
