@@ -24,6 +24,7 @@ from bakemesh.protocol.message import Received
 from bakemesh.protocol.subjects import CONTROL, Subject
 
 INBOX = "_INBOX."
+CONTROL_BYTES = 1 << 16  # a control holds seven short entries: a larger one is not even read
 REPLY_HEADER = "Bakemesh-Reply"
 # JetStream puts these on what it hands out by itself: such a message is a copy, not somebody's publish.
 REPLAY_HEADERS = ("Nats-Stream", "Nats-Subject")
@@ -100,13 +101,17 @@ def admit(
             if to and not _is_inbox(to):
                 detail = f"{what} {to[:200]!r} is no subject below {INBOX!r}"
                 return Refusal(Cause.FOREIGN_REPLY, detail, where.party, where)
+    is_control = where.type.startswith(_CONTROLS)
+    if is_control and len(payload) > CONTROL_BYTES:
+        detail = f"{len(payload)} bytes; a control has at most {CONTROL_BYTES}"
+        return Refusal(Cause.UNDECODABLE, detail, where.party, where, reply=answer_to, type=where.type)
     received = message.quickly(payload)
     if received is None or received[0] != where.type:
         outcome = _the_long_way(where, answer_to, payload)
         if isinstance(outcome, Refusal):
             return outcome
         received = outcome
-    if not reply and where.type.startswith(_CONTROLS):
+    if is_control and not reply:
         detail = "a control is a request; it has no reply"
         return Refusal(Cause.NO_REPLY, detail, received.sender[:200], where, type=where.type)
     # As Delivery(…) does, without the Python function that a NamedTuple puts before it.

@@ -18,6 +18,8 @@ from bakemesh.protocol.errors import MessageError, VersionRefused
 
 VERSION = 1
 ID_BYTES = 16
+# A map or list that says it is longer is refused at its first byte: hostile ones cost nobody's loop a second.
+MOST_IN_A_MAP, MOST_IN_A_LIST = 1 << 16, 1 << 18
 LARGEST = 2**63 - 1  # of every number in a message, times included
 _packb = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 _unpackb = msgpack.unpackb
@@ -60,7 +62,9 @@ def unpack(payload: bytes | bytearray | memoryview) -> Envelope:
 def fields_of(payload: bytes | bytearray | memoryview) -> tuple[str, bytes, int, str, dict[Any, Any]]:
     """What `unpack` gives, as a bare tuple: for decoding, where every message pays for its wrapping."""
     try:
-        fields = _unpackb(payload, strict_map_key=False)
+        fields = _unpackb(
+            payload, strict_map_key=False, max_map_len=MOST_IN_A_MAP, max_array_len=MOST_IN_A_LIST
+        )
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
         raise MessageError(f"not a msgpack map: {error or type(error).__name__}") from error
     if type(fields) is dict:
