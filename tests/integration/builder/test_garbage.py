@@ -116,6 +116,9 @@ def counted(house: House) -> dict[str, int]:
 
 async def test_garbage_in_the_inbox(tmp_path: Path) -> None:
     chance = random.Random(1)
+    identity = Identity("writer", "bad", "writer-bad-1", "alpha", "alpha")
+    kinds = (subjects.RECIPE, subjects.BAKE_DATA_PUSH)
+    large = [(kind, sealed.payload) for kind in kinds for sealed in huge(kind, identity)]
     async with running_house(tmp_path) as house:
         number = 0
 
@@ -125,13 +128,11 @@ async def test_garbage_in_the_inbox(tmp_path: Path) -> None:
             subject = f"{house.bus.mesh}.alpha.writer.writer-bad-{number}.{kind}"
             await house.bus.publish_stored(subject, Sealed(payload, os.urandom(16).hex()), headers=headers)
 
-        identity = Identity("writer", "bad", "writer-bad-1", "alpha", "alpha")
-        kinds = (subjects.RECIPE, subjects.BAKE_DATA_PUSH)
+        for kind, payload in large:
+            await store(payload, kind)
         for kind in kinds:
             for payload in HOSTILE:
                 await store(payload, kind)
-            for sealed in huge(kind, identity):
-                await store(sealed.payload, kind)
             await store(letter("Psyclone.Other", entries_of(identity)).payload, kind)
         good = recipe_letter(identity, '<recipe name="bad"><cli command="false"/></recipe>').payload
         for _ in range(150):
@@ -191,26 +192,27 @@ async def test_a_flood_that_cuts_the_link(tmp_path: Path) -> None:
 
 
 async def test_garbage_as_controls(tmp_path: Path) -> None:
+    # All made before there is a link that would miss its pings meanwhile.
     chance = random.Random(7)
+    identity = Identity("boss", "run", "boss-run-1", "alpha", "alpha")
+    payloads = list(HOSTILE)
+    for verb in VERBS:
+        payloads += [each.payload for each in huge(f"{subjects.CONTROL}.{verb}", identity)[:2]]
+    payloads += [each.payload for each in huge(f"{subjects.CONTROL}.Cancel", identity)]
+    cancel = letter(f"{subjects.CONTROL}.Cancel", {**entries_of(identity), "ctrlseq": 1, "issuedby": "boss"})
+    payloads += [cancel.payload[:at] for at in range(0, len(cancel.payload), 3)]
+    payloads += [chance.randbytes(chance.randint(0, 300)) for _ in range(300)]
+    payloads += [msgpack.packb(random_object(chance)) for _ in range(300)]
     async with running_house(tmp_path) as house:
         gate = house.gate()
         bake = await house.bake(f'<recipe name="run">{house.held_at(gate, "slow")}</recipe>')
         await house.reached(bake, 0)
+        assert bake.identity == identity
         link, mesh = house.bus.link, house.bus.mesh
 
-        def subject(verb: str, key: str = bake.recipe_id) -> str:
-            return f"{mesh}.alpha.boss.{key}.{subjects.CONTROL}.{verb}"
+        def subject(verb: str) -> str:
+            return f"{mesh}.alpha.boss.{identity.recipe_id}.{subjects.CONTROL}.{verb}"
 
-        payloads = list(HOSTILE)
-        for verb in VERBS:
-            payloads += [each.payload for each in huge(f"{subjects.CONTROL}.{verb}", bake.identity)[:2]]
-        payloads += [each.payload for each in huge(f"{subjects.CONTROL}.Cancel", bake.identity)]
-        cancel = letter(
-            f"{subjects.CONTROL}.Cancel", {**entries_of(bake.identity), "ctrlseq": 1, "issuedby": "boss"}
-        )
-        payloads += [cancel.payload[:at] for at in range(0, len(cancel.payload), 3)]
-        payloads += [chance.randbytes(chance.randint(0, 300)) for _ in range(300)]
-        payloads += [msgpack.packb(random_object(chance)) for _ in range(300)]
         answers = await asyncio.gather(
             *(link.ask(subject("Pause"), payload, 60) for payload in HOSTILE), return_exceptions=True
         )
