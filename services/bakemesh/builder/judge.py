@@ -8,7 +8,7 @@ Source: protocol/builder-v1.md, "Recipe intake".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from bakemesh.protocol.envelope import LARGEST, Envelope, fold
 from bakemesh.protocol.errors import MessageError, NameRefused
 from bakemesh.protocol.identity import ENTRIES, Identity
 from bakemesh.protocol.identity import check as check_identity
+from bakemesh.protocol.rights import BUILDER_PREFIX
 from bakemesh.protocol.subjects import Subject
 
 
@@ -86,11 +87,12 @@ class _No(Exception):
 def judge(subject: Subject, envelope: Envelope, facts: Facts) -> Verdict:
     """The verdict on a message of type Recipe whose envelope could be read."""
     party = subject.party
+    owner = _owner(envelope, party)
+    trusted = owner == party  # what a forwarder sends uses nobody's RecipeIDs up before it is let in
     try:
         message = _read(envelope)
         _identity(message, subject, facts)
-        forwarded = party.startswith("builder-") and party != message.supervisor
-        if forwarded:
+        if party != message.supervisor and party.startswith(BUILDER_PREFIX):
             if message.node_id != facts.node_id:
                 raise _No(
                     Code.WRONG_IDENTITY,
@@ -99,30 +101,41 @@ def judge(subject: Subject, envelope: Envelope, facts: Facts) -> Verdict:
                 )
             if not facts.accept_forwarded:
                 raise _No(Code.UNAUTHORISED, "this node does not accept forwarded recipes (accept-forwarded)")
-            party = message.supervisor
+            trusted = True
         elif party != message.supervisor:
             raise _No(Code.UNAUTHORISED, f"sent by {party}, but Supervisor says {message.supervisor}")
         elif message.node_id != facts.node_id:
             return Forward(message.node_id)
-        if facts.used(party, subject.key):
-            raise _No(Code.DUPLICATE_RECIPE_ID, f"RecipeID {subject.key} of {party} was used before")
+        if facts.used(owner, subject.key):
+            raise _No(Code.DUPLICATE_RECIPE_ID, f"RecipeID {subject.key} of {owner} was used before")
         return _load(message, envelope.created, facts)
     except _No as no:
-        return _refuse(no, envelope, subject, party, facts)
+        return _refuse(no, envelope, subject, owner, facts, trusted)
 
 
-def _refuse(no: _No, envelope: Envelope, subject: Subject, party: str, facts: Facts) -> Refuse:
+def _owner(envelope: Envelope, party: str) -> str:
+    """Whose bake it is, and who hears of its end: the sender; of what a Builder passes on, the Supervisor it
+    names, for nobody else waits for it.
+    """
+    if party.startswith(BUILDER_PREFIX):
+        named = _entry(envelope, "supervisor")
+        if names.is_valid("Supervisor", named):
+            return str(named)
+    return party
+
+
+def _refuse(no: _No, envelope: Envelope, subject: Subject, owner: str, facts: Facts, trusted: bool) -> Refuse:
     if no.code not in _QUIET and (wait := facts.refusal_wait_s(subject.party)):
         # Each would be journaled and told: a flood of bad recipes must not fill the disk and the stream.
         no = _limited(f"too many refused recipes of {subject.party} (this one: {no.code})", wait)
-    used = facts.used(party, subject.key)
+    used = facts.used(owner, subject.key)
     return Refuse(
-        identity=_as_far_as_known(envelope, subject, party, facts),
-        party=party,
+        identity=_as_far_as_known(envelope, subject, owner, facts),
+        party=owner,
         code=no.code,
         summary=no.summary,
         tell=not used and no.code not in _QUIET,
-        uses_id=not used and no.code not in _KEEPS_ID,
+        uses_id=not used and trusted and no.code not in _KEEPS_ID,
         problems=no.problems,
         retry_ms=no.retry_ms,
     )
@@ -211,13 +224,16 @@ def _refusal(error: RecipeRefused) -> _No:
     )
 
 
-def _as_far_as_known(envelope: Envelope, subject: Subject, party: str, facts: Facts) -> Identity:
+def _as_far_as_known(envelope: Envelope, subject: Subject, owner: str, facts: Facts) -> Identity:
     """The identity of a refused recipe: from its subject wherever an entry is missing or differs."""
-    try:
-        keys = fold(envelope.entries)
-    except MessageError:
-        keys = {}
-    entries: Mapping[str, Any] = envelope.entries
-    recipe = entries.get(keys.get("recipe", ""), None)
+    recipe = _entry(envelope, "recipe")
     known = names.is_valid("Recipe", recipe)
-    return Identity(party, str(recipe) if known else "-", subject.key, facts.node, facts.node_id)
+    return Identity(owner, str(recipe) if known else "-", subject.key, facts.node, facts.node_id)
+
+
+def _entry(envelope: Envelope, lower: str) -> Any:
+    """An entry by its lower-case name; None where it is missing, or said twice."""
+    try:
+        return envelope.entries.get(fold(envelope.entries).get(lower, ""))
+    except MessageError:
+        return None

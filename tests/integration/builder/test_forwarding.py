@@ -13,6 +13,7 @@ from bakemesh.supervisor import BakeUnknown, NodeUnreachable, Supervisor
 from support.builder import builder
 from support.house import House, check_story, output_of, running_house, said
 from support.letters import again, inbox_subject, recipe_letter, send
+from support.mesh import mesh
 from support.waiting import eventually
 
 _XML = '<recipe name="far"><cli command="echo {}"/></recipe>'
@@ -95,10 +96,24 @@ async def test_a_node_that_takes_nothing_forwarded(tmp_path: Path) -> None:
         (failed,) = [s for s in house.tap.statuses if s.node_id == "beta"]
         assert isinstance(failed, BakeFailed)
         assert (failed.code, failed.recipe_id) == ("unauthorised", identity.recipe_id)
+        assert failed.identity == identity, "told to the Supervisor, who waits, and not to the forwarder"
         # Sent to the node itself it is taken: unauthorised uses no RecipeID up.
         direct = recipe_letter(identity, _XML.format("x"))
         result = await send(house.bus, inbox_subject(house.bus, identity), direct)
         assert result.accepted, result
+
+
+async def test_with_authorization_a_refused_forward_ends_the_supervisors_waiting(tmp_path: Path) -> None:
+    async with mesh(tmp_path, nodes=("alpha", "beta")) as net, net.connect("boss") as bus:
+        identity = far(1)
+        ends: list[BakeFailed] = []
+        failed = subjects.pattern(bus.mesh, BakeFailed.TYPE, party="boss")
+        await bus.subscribe(failed, lambda delivery: ends.append(delivery.received.message))  # type: ignore[arg-type]
+        subject = subjects.build(bus.mesh, "alpha", "boss", identity.recipe_id, subjects.RECIPE)
+        result = await send(bus, subject, recipe_letter(identity, _XML.format("x")))
+        assert (result.code, result.node_id) == ("unauthorised", "beta")
+        await eventually(lambda: ends, what="the Bake.Failed on the Supervisor's own subjects")
+        assert [(end.identity, end.code) for end in ends] == [(identity, "unauthorised")]
 
 
 async def test_a_node_that_does_not_exist_yet(tmp_path: Path) -> None:

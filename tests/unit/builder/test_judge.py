@@ -123,6 +123,32 @@ def test_a_forwarded_recipe_is_taken_once_and_never_sent_on() -> None:
     assert code(replace(FACTS, accept_forwarded=False), party="builder-z") == "unauthorised"
 
 
+def test_a_refused_forward_is_told_to_its_supervisor_and_uses_none_of_his_ids_up() -> None:
+    closed = replace(FACTS, accept_forwarded=False)
+    for facts, changes in (
+        (closed, {}),
+        (FACTS, {"NodeID": "b1"}),
+        (closed, {"RecipeSpec": 7}),
+        (closed, {"Node": None}),
+    ):
+        verdict = ask(facts, party="builder-z", **changes)
+        assert isinstance(verdict, Refuse)
+        assert (verdict.party, verdict.identity.supervisor) == ("boss", "boss"), changes
+        assert (verdict.tell, verdict.uses_id) == (True, False), changes
+    # Let in, it is as good as the Supervisor's own.
+    verdict = ask(party="builder-z", RecipeSpec="<recipe name='r'/>")
+    assert isinstance(verdict, Refuse)
+    assert (verdict.code, verdict.party, verdict.uses_id) == ("invalid_recipe", "boss", True)
+    # Where nobody can be told by name, the forwarder is; and on a bake that is known, nobody.
+    nameless = ask(party="builder-z", Supervisor="no name")
+    assert isinstance(nameless, Refuse)
+    assert (nameless.party, nameless.tell) == ("builder-z", True)
+    known = replace(closed, used=lambda party, key: (party, key) == ("boss", "boss-r-1"))
+    verdict = ask(known, party="builder-z")
+    assert isinstance(verdict, Refuse)
+    assert not verdict.tell
+
+
 def test_a_used_recipe_id_gets_a_result_alone() -> None:
     verdict = ask(replace(FACTS, used=lambda party, key: True))
     assert isinstance(verdict, Refuse)
