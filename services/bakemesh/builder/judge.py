@@ -141,6 +141,20 @@ def _refuse(no: _No, envelope: Envelope, subject: Subject, owner: str, facts: Fa
     )
 
 
+def given_up(envelope: Envelope, key: str, facts: Facts, code: Code, why: str) -> Refuse:
+    """The refusal of a recipe that was to be forwarded and cannot be: its RecipeID stays free."""
+    owner = str(_entry(envelope, "supervisor"))  # it was checked when it came
+    subject = Subject("", facts.node_id, owner, key, envelope.type)
+    return Refuse(
+        identity=_as_far_as_known(envelope, subject, owner, facts),
+        party=owner,
+        code=code,
+        summary=why,
+        tell=not facts.used(owner, key),
+        uses_id=False,
+    )
+
+
 def _limited(why: str, wait_s: float) -> _No:
     wait_ms = int(wait_s * 1000) + 1
     return _No(Code.RATE_LIMITED, f"{why}; again in {wait_ms} ms", retry_ms=wait_ms)

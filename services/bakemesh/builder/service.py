@@ -18,11 +18,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from bakemesh.builder.answers import Answers
 from bakemesh.builder.bake.session import Kit, Session
 from bakemesh.builder.bake.voice import Voice
 from bakemesh.builder.children import ChildRecipes
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.controls import Controls
+from bakemesh.builder.forwarding import Forwarding
 from bakemesh.builder.hubward import Hubward, NodeTaken
 from bakemesh.builder.intake import Intake
 from bakemesh.builder.janitor import Janitor
@@ -34,6 +36,7 @@ from bakemesh.builder.outbox import Outbox
 from bakemesh.builder.presence import Presence
 from bakemesh.builder.pushes import Pushes
 from bakemesh.builder.rates import Buckets, Rate
+from bakemesh.builder.refusing import Refusing
 from bakemesh.builder.retention import Retention
 from bakemesh.builder.settings import BuilderSettings
 from bakemesh.builder.steps import SUPPORTED
@@ -196,7 +199,12 @@ class _Builder:
             inbox = Inbox(bus, settings.node_id)
             await inbox.start()
             pushes = Pushes(self.kitchen)
-            intake = Intake(bus, inbox, self.journal, self.kitchen, pushes, self.voice, self.clock)
+            answers = Answers(bus)
+            refusing = Refusing(bus, self.kitchen, self.voice, self.clock)
+            forwarding = Forwarding(bus, self.kitchen, refusing, answers)
+            intake = Intake(
+                bus, inbox, self.journal, self.kitchen, pushes, refusing, forwarding, answers, self.clock
+            )
             controls = Controls(
                 self.kitchen,
                 settings.operators,
@@ -214,6 +222,7 @@ class _Builder:
                 asyncio.create_task(work, name=name)
                 for name, work in (
                     ("intake", intake.run()),
+                    ("forwarding", forwarding.run()),
                     ("presence", presence.run()),
                     ("hub", hub.run()),
                     ("retention", retention.run()),
@@ -243,7 +252,7 @@ class _Builder:
             await asyncio.gather(tasks[0], return_exceptions=True)
             await inbox.close()
             await serving.stop()
-            await intake.close()
+            await answers.close()
             if not_taken := bus.refused + intake.dropped.counts:
                 counts = ", ".join(f"{count} {reason}" for reason, count in not_taken.most_common())
                 log.info("messages that were not taken: %s", counts)

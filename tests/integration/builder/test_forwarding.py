@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bakemesh.bus import Sealed
 from bakemesh.protocol import subjects
-from bakemesh.protocol.builder.messages import BakeFailed, BakeSuccess
+from bakemesh.protocol.builder.messages import BakeFailed, BakeSuccess, Result
 from bakemesh.protocol.identity import Identity
 from bakemesh.supervisor import BakeUnknown, NodeUnreachable, Supervisor
 from support.builder import builder
@@ -44,8 +47,10 @@ async def test_a_recipe_is_forwarded_to_its_node(tmp_path: Path) -> None:
         assert isinstance(story[-1], BakeSuccess)
         assert bake.identity == identity
         assert await output_of(bake) == {(0, "stdout"): f"{secret}\n".encode()}
-        # The same message again: the forwarder remembers it and says nothing; the target never bakes twice.
-        await house.bus.publish_stored(at_alpha(house, identity), again(sealed))
+        # The same message again, for its Result was lost: the target says it again, and bakes nothing.
+        for _ in range(2):
+            repeated = await send(house.bus, at_alpha(house, identity), again(sealed))
+            assert repeated.entries() == result.entries()
         other = recipe_letter(identity, xml)
         result = await send(house.bus, at_alpha(house, identity), other)
         assert (result.code, result.node_id) == ("duplicate_recipe_id", "beta")
@@ -114,6 +119,78 @@ async def test_with_authorization_a_refused_forward_ends_the_supervisors_waiting
         assert (result.code, result.node_id) == ("unauthorised", "beta")
         await eventually(lambda: ends, what="the Bake.Failed on the Supervisor's own subjects")
         assert [(end.identity, end.code) for end in ends] == [(identity, "unauthorised")]
+
+
+async def test_only_the_protocols_own_headers_go_on(tmp_path: Path) -> None:
+    """What the sender's client asked of its own stream would be refused by the target's, for ever."""
+    async with running_house(tmp_path) as house, builder(tmp_path, house.nats.url, node_id="beta"):
+        passed: list[Mapping[str, str]] = []
+        pattern = subjects.pattern(house.bus.mesh, subjects.RECIPE, node_id="beta", party="builder-alpha")
+        await house.bus.subscribe(pattern, lambda delivery: passed.append(delivery.headers))
+        identity = far(1)
+        headers = {
+            "Nats-Expected-Last-Sequence": "0",
+            "Nats-Expected-Stream": "psyclone-inbox",
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "X-Own": "1",
+        }
+        sealed = recipe_letter(identity, _XML.format("x"))
+        with house.bus.inbox_reply() as reply:
+            await house.bus.publish_stored(at_alpha(house, identity), sealed, reply.subject, headers)
+            answer = (await reply.received(20)).message
+            assert isinstance(answer, Result)
+            assert (answer.accepted, answer.node_id) == (True, "beta")
+            assert passed == [
+                {
+                    "Nats-Msg-Id": f"{sealed.msg_id}-fwd",
+                    "Bakemesh-Reply": reply.subject,
+                    "traceparent": headers["traceparent"],
+                }
+            ]
+
+
+async def test_a_recipe_that_can_never_be_forwarded_is_refused_by_the_forwarder(tmp_path: Path) -> None:
+    async with mesh(tmp_path) as net, net.connect("boss") as bus:
+        ends: list[BakeFailed] = []
+        failed = subjects.pattern(bus.mesh, BakeFailed.TYPE, party="boss")
+        await bus.subscribe(failed, lambda delivery: ends.append(delivery.received.message))  # type: ignore[arg-type]
+
+        async def refused(identity: Identity, sealed: Sealed, code: str) -> Result:
+            subject = subjects.build(bus.mesh, "alpha", "boss", identity.recipe_id, subjects.RECIPE)
+            result = await send(bus, subject, sealed)
+            assert (result.accepted, result.code, result.node_id) == (False, code, "alpha")
+            assert "cannot be forwarded to node beta" in result.summary
+            repeated = await send(bus, subject, again(sealed))
+            assert repeated.entries() == result.entries()
+            await eventually(lambda: [e for e in ends if e.recipe_id == identity.recipe_id], what="the end")
+            return result
+
+        # So large that the server takes it with the sender's headers, and perhaps not with the forwarder's.
+        large = far(1)
+        room = bus.max_payload - 400 - len(recipe_letter(large, "").payload)
+        await refused(large, recipe_letter(large, "x" * room), "too_large")
+
+        # The server does not let this Builder send recipes.
+        config = net.nats.config
+        own = subjects.pattern(bus.mesh, subjects.RECIPE, party="builder-alpha")
+        assert config.authorization is not None
+        assert f'"{own}"' in config.authorization
+        changed = config.authorization.replace(f'"{own}"', '"nothing"')
+        net.nats.config = replace(config, authorization=changed)
+        await net.nats.restart()
+        await eventually(lambda: bus.connected, what="the link")
+        denied = far(2)
+        result = await refused(denied, recipe_letter(denied, _XML.format("x")), "unauthorised")
+        assert "may not publish" in result.summary
+
+        # Nothing is left to send, and no RecipeID was used up: what is sent to the right node is taken.
+        async with net.builder("beta"):
+            subject = inbox_subject(bus, denied)
+            assert (await send(bus, subject, recipe_letter(denied, _XML.format("x")))).accepted
+        assert [end.recipe_id for end in ends if end.node_id == "alpha"] == [
+            large.recipe_id,
+            denied.recipe_id,
+        ]
 
 
 async def test_a_node_that_does_not_exist_yet(tmp_path: Path) -> None:
