@@ -140,7 +140,12 @@ async def builder(where: Path, url: str, *flags: str, node_id: str = "bench") ->
             stderr=log,
         )
     started = Role(process, "builder")
-    await started.ready()
+    try:
+        await started.ready()
+    except BaseException:
+        print((where / "builder.log").read_text()[-2000:], file=sys.stderr)
+        await started.end()
+        raise
     return started
 
 

@@ -26,6 +26,7 @@ MIB = 2**20
 MESSAGE = 64 * 2**10
 WINDOW = 256
 NODE = "bench"
+DATA = f"psyclone-data-{NODE}"
 SUBJECT = "peer.data"
 STREAM = "peer-data"
 
@@ -88,8 +89,9 @@ async def take_peer(url: str, count: str) -> None:
 # -- the measurement
 
 
-async def ours(url: str, source: Path, check: bool = False) -> float:
+async def ours(bus: Bus, url: str, source: Path, check: bool = False) -> float:
     """MiB a second."""
+    await bus.api.purge_stream(DATA)
     async with common.role("take_ours", url, source, "check" if check else "-") as reading:
         found = await reading.result()
     return source.stat().st_size / MIB / (found["ended"] - found["began"])
@@ -109,7 +111,7 @@ async def peer(bus: Bus, url: str, size: int) -> float:
 
 async def measure(mib: int, turns: int) -> None:
     report = common.Report("data_throughput")
-    flags = ("--store-max-bytes", f"{(turns + 2) * mib * 2}MiB", "--recipe-rate", "1000")
+    flags = ("--store-max-bytes", f"{mib * 2}MiB", "--recipe-rate", "1000")
     async with (
         common.folder() as where,
         common.server(where) as nats,
@@ -118,18 +120,18 @@ async def measure(mib: int, turns: int) -> None:
         source = where / "source"
         source.write_bytes(os.urandom(mib * MIB))
         async with await Bus.connect(BusSettings(servers=(nats.url,), name="bench")) as bus:
-            like = (await bus.api.stream_info(f"psyclone-data-{NODE}"))["config"]
+            like = (await bus.api.stream_info(DATA))["config"]
             await bus.api.create_stream(
                 {key: like[key] for key in ("storage", "retention", "discard", "num_replicas")}
                 | {"name": STREAM, "subjects": [SUBJECT], "max_bytes": 2 * mib * MIB}
             )
-            await ours(nats.url, source, check=True)
+            await ours(bus, nats.url, source, check=True)
             memory = common.Memory(node.pid)
             busy = common.cpu_s(node.pid)
             found = await common.rounds(
                 turns,
                 {
-                    "ours": lambda: ours(nats.url, source),
+                    "ours": lambda: ours(bus, nats.url, source),
                     "peer": lambda: peer(bus, nats.url, mib * MIB),
                 },
             )

@@ -261,7 +261,7 @@ class _Source:
 
     # -- what comes in
 
-    async def _on_message(self, msg: Msg) -> None:
+    def _on_message(self, msg: Msg) -> None:
         self._heard = self._time()
         where = place(msg.reply)
         if where is None:

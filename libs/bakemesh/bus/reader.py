@@ -229,7 +229,7 @@ class Reader:
 
     # -- what comes in
 
-    async def _on_message(self, msg: Msg) -> None:
+    def _on_message(self, msg: Msg) -> None:
         self._heard = self._time()
         where = place(msg.reply)
         if where is None:

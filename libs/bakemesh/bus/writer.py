@@ -229,7 +229,7 @@ class StreamWriter:
 
     # -- what comes in
 
-    async def _on_answer(self, msg: Msg) -> None:
+    def _on_answer(self, msg: Msg) -> None:
         window = self._window
         _, epoch, sequence = msg.subject.rsplit(".", 2)
         self._heard = self._time()
