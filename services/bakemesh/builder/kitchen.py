@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from bakemesh.protocol.builder.lifecycle import Phase
 from bakemesh.protocol.builder.spec import Limits, Recipe, RecipeRefused, load_recipe
 
 log = logging.getLogger(__name__)
+LOOK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,26 @@ class Kitchen:
     def __init__(self, kit: Kit, house: House, recipes: Rate) -> None:
         self.kit, self.house = kit, house
         self._taken, self._refused = Buckets(recipes), Buckets(recipes)
-        self.draining = False
+        self.on_change: Callable[[], None] = lambda: None  # what the node says of itself has changed
         self.sessions: dict[tuple[str, str], Session] = {}
+        self._draining = False
         self._queue: deque[Session] = deque()
         self._baking: set[Session] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._expiring: asyncio.TimerHandle | None = None
+        self._expires = 0  # what the timer is armed for
         self._store_full = False
+        self._told_full: set[Session] = set()  # in this time of a full store
+
+    @property
+    def draining(self) -> bool:
+        """Whether the node refuses new bakes."""
+        return self._draining
+
+    @draining.setter
+    def draining(self, draining: bool) -> None:
+        self._draining = draining
+        self.on_change()
 
     @property
     def node_id(self) -> str:
@@ -106,6 +121,11 @@ class Kitchen:
         return session.identity.fields() if session else {}
 
     @property
+    def store_full(self) -> bool:
+        """Whether a stream of the node refuses for want of room."""
+        return self.kit.data.writer.full or self.kit.status.writer.full
+
+    @property
     def running(self) -> int:
         """How many bakes have a place."""
         return len(self._baking)
@@ -123,12 +143,39 @@ class Kitchen:
         if len(self._baking) < self.house.max_bakes and not self._queue:
             self._begin(session)
         else:
-            self._queue.append(session)
+            self._enqueue(session)
             place = len(self._queue)
             session.tell(
                 Remark(f"queued: {len(self._baking)} bakes are running, {place - 1} wait before this one")
             )
+        self.on_change()
         return session
+
+    def _enqueue(self, session: Session) -> None:
+        self._queue.append(session)
+        if session.expires and (not self._expires or session.expires < self._expires):
+            self._arm_expiry(session.expires)
+
+    def _arm_expiry(self, expires: int) -> None:
+        """A timer for the one that expires next. The wall clock may be set: so it looks now and then."""
+        if self._expiring is not None:
+            self._expiring.cancel()
+        self._expires = expires
+        away = (expires - self.kit.clock.wall()) / 1e6
+        delay = min(max(0.0, away), LOOK_S) + 0.001
+        self._expiring = asyncio.get_running_loop().call_later(delay, self._expire)
+
+    def _expire(self) -> None:
+        """Those in the queue whose time is over end now, not when a place is free."""
+        self._expiring, self._expires = None, 0
+        now = self.kit.clock.wall()
+        for session in [each for each in self._queue if each.expires and now > each.expires]:
+            self._queue.remove(session)
+            session.tell(Begin(now, expired=True))
+            self.on_change()
+        due = [session.expires for session in self._queue if session.expires]
+        if due:
+            self._arm_expiry(min(due))
 
     def _open(self, row: BakeRow, recipe: Recipe) -> Session:
         session = Session(self.kit, row, recipe)
@@ -150,7 +197,9 @@ class Kitchen:
         task = asyncio.get_running_loop().create_task(session.close())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        self._told_full.discard(session)
         self._fill()
+        self.on_change()
 
     def _fill(self) -> None:
         while self._queue and len(self._baking) < self.house.max_bakes:
@@ -170,7 +219,7 @@ class Kitchen:
                 self._baking.add(session)
                 begun.append(session)
             else:
-                self._queue.append(session)
+                self._enqueue(session)
         # Side by side: one whose output finds no room must not keep the others from going on.
         for session in begun:
             task = asyncio.get_running_loop().create_task(self._recover_one(session))
@@ -201,17 +250,26 @@ class Kitchen:
             return None
 
     def watch_store(self) -> None:
-        """Called now and then: tells the bakes whose output waits that the store has become full."""
-        full = self.kit.data.writer.full
-        if full and not self._store_full:
-            log.warning("the node's Data stream is full: output waits for room")
-            for session in self.sessions.values():
-                if session.store_full:
-                    session.tell(Remark("output store full: waiting for room"))
-        self._store_full = full
+        """Called now and then: each bake whose output waits for a full store says so, once in each time of
+        one; its heartbeats, where it has any, say so again.
+        """
+        if self.store_full != self._store_full:
+            self._store_full = self.store_full
+            self.on_change()
+            if self._store_full:
+                log.warning("the node's streams are full: what is said waits for room")
+        if not self.kit.data.writer.full:
+            self._told_full.clear()
+            return
+        for session in list(self.sessions.values()):
+            if session.store_full and session not in self._told_full:
+                self._told_full.add(session)
+                session.tell(Remark("output store full: waiting for room"))
 
     async def close(self) -> None:
         """The Builder stops: every running step ends; what may be run again is left for the next start."""
+        if self._expiring is not None:
+            self._expiring.cancel()
         await asyncio.gather(*(session.stop() for session in list(self.sessions.values())))
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=2)

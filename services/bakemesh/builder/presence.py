@@ -1,7 +1,7 @@
-"""How the node shows that it is there: the claim (one Builder a node) and SystemStatus every few seconds.
+"""How the node shows that it is there: SystemStatus on every change and every few seconds.
 
-A claim that cannot be renewed because the link is down never stops a Builder; one that somebody else holds
-does.
+Changes are said at most every 0.2 s. The last one lies in the nodes bucket too; a hub that is out of reach
+keeps nobody near from hearing. Left out: that there is one Builder a node (see `hubward`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from bakemesh.bus.errors import BusError
 from bakemesh.bus.kv import Bucket
 from bakemesh.protocol import envelope, storage
 from bakemesh.protocol.builder.messages import SystemStatus
+from bakemesh.protocol.rights import builder_name
 from bakemesh.protocol.subjects import NO_KEY, build
 
 log = logging.getLogger(__name__)
 EVERY_S = 5.0
+SOONEST_S = 0.2
+LOOK_S = 0.5  # whether the store is full is seen by looking
 
 
 def version() -> str:
@@ -43,13 +46,15 @@ def boot_id() -> str:
 
 
 class Presence:
-    """Publishes SystemStatus on change and every 5 s, and keeps the last one in the nodes bucket."""
+    """Publishes SystemStatus, and keeps the last one in the nodes bucket."""
 
     def __init__(self, bus: Bus, kitchen: Kitchen) -> None:
         self.bus, self.kitchen = bus, kitchen
         self.bucket = Bucket(bus, storage.nodes_bucket(bus.mesh))
         self.boot, self.version = boot_id(), version()
-        self._changed = asyncio.Event()
+        self._changed, self._said = asyncio.Event(), asyncio.Event()
+        self._latest = b""
+        kitchen.on_change = self._changed.set
 
     def status(self) -> SystemStatus:
         """The node, now."""
@@ -68,28 +73,52 @@ class Presence:
             stepkinds=sorted(SUPPORTED),
             components=[],
             leaf=self.bus.on_leaf,
-            storefull=kitchen.kit.data.writer.full,
+            storefull=kitchen.store_full,
         )
 
-    def changed(self) -> None:
-        """Something worth saying at once."""
-        self._changed.set()
+    async def first(self) -> None:
+        """Says it and keeps it, as far as the hub can be reached: from here on the node is found."""
+        await self._say()
+        await self._put()
 
-    async def say(self) -> None:
-        """Publishes it once. A bus that is away is no failure: the next one follows soon."""
+    async def run(self) -> None:
+        """Says it every few seconds, for ever, and soon where something changed."""
+        await asyncio.gather(self._speak(), self._keep())
+
+    async def _speak(self) -> None:
+        time = asyncio.get_running_loop().time
+        due, soonest = time() + EVERY_S, time()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(LOOK_S, max(0.0, due - time()))):
+                    await self._changed.wait()
+            self.kitchen.watch_store()
+            if self._changed.is_set():
+                await asyncio.sleep(max(0.0, soonest - time()))
+            elif time() < due:
+                continue
+            self._changed.clear()
+            await self._say()
+            self._said.set()
+            due, soonest = time() + EVERY_S, time() + SOONEST_S
+
+    async def _say(self) -> None:
         house, message = self.kitchen.house, self.status()
-        subject = build(self.bus.mesh, house.node_id, f"builder-{house.node_id}", NO_KEY, SystemStatus.TYPE)
+        subject = build(self.bus.mesh, house.node_id, builder_name(house.node_id), NO_KEY, SystemStatus.TYPE)
+        self._latest = self.bus.seal(message).payload
         try:
             await self.bus.publish(subject, message)
-            await self.bucket.put(house.node_id, self.bus.seal(message).payload)
         except BusError as error:
             log.info("SystemStatus not published: %s", error)
 
-    async def run(self) -> None:
-        """Says it every few seconds, for ever, and at once where something changed."""
+    async def _keep(self) -> None:
         while True:
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), EVERY_S)
-            self.kitchen.watch_store()
-            await self.say()
+            await self._said.wait()
+            self._said.clear()
+            await self._put()
+
+    async def _put(self) -> None:
+        try:
+            await self.bucket.put(self.kitchen.node_id, self._latest)
+        except BusError as error:
+            log.info("SystemStatus not kept: %s", error)

@@ -244,7 +244,7 @@ class _Builder:
                 endpoints=[serving],
             )
             stack.push_async_callback(announced.stop)
-            await presence.say()
+            await presence.first()
             ready()
             await self._until(stop, tasks)
             # Stop order: what comes in, what runs, what goes out.
