@@ -28,28 +28,15 @@ from bakemesh.bus import Bus
 from bakemesh.bus.server import EmbeddedServer
 from bakemesh.protocol.builder.messages import BakeData, BakeOutcome, BakePaused, BakeRestarted, BakeStatus
 from bakemesh.supervisor import Bake, Supervisor
-from support.builder import RunningBuilder, builder
+from support.builder import RunningBuilder
 from support.canary import StatusTap, canary, tapped
-from support.nats import connect, server
+from support.mesh import Mesh, mesh
 from support.waiting import eventually
 
 
 def python(code: str) -> str:
     """A cli step's arguments for a Python snippet."""
     return f"<arg>{sys.executable}</arg><arg>-I</arg><arg>-S</arg><arg>-c</arg><arg><![CDATA[{code}]]></arg>"
-
-
-def alive(mark: str) -> list[int]:
-    """Pids whose command line holds `mark`; zombies have none."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                if mark.encode() in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
-            except OSError:
-                continue
-    return found
 
 
 class Gate:
@@ -74,7 +61,7 @@ class Gate:
 class House:
     """What a test works with."""
 
-    nats: EmbeddedServer
+    net: Mesh
     node: RunningBuilder
     boss: Supervisor
     bus: Bus
@@ -115,6 +102,11 @@ class House:
         async for chunk in bake.data():
             if (chunk.stepindex, chunk.attempt) == (stepindex, attempt):
                 return
+
+    @property
+    def nats(self) -> EmbeddedServer:
+        """The server."""
+        return self.net.nats
 
     @property
     def log(self) -> str:
@@ -196,13 +188,14 @@ async def running_house(
     folder: Path, *flags: str, name: str = "boss", node_id: str = "alpha"
 ) -> AsyncIterator[House]:
     """All of it, checked at the end."""
-    async with server(folder) as nats, builder(folder, nats.url, *flags, node_id=node_id) as node:
+    async with mesh(folder, *flags, nodes=(node_id,), witnesses=("witness",)) as net:
+        node = net.node
         async with (
-            Supervisor.connect(nats=nats.url, name=name) as boss,
-            connect(nats.url, name="witness") as bus,
+            net.supervisor(name) as boss,
+            net.connect("witness") as bus,
             tapped(bus) as tap,
         ):
-            here = House(nats, node, boss, bus, tap, folder)
+            here = House(net, node, boss, bus, tap, folder)
             yield here
             await settled(here)
         if node.process is not None and node.process.returncode is None:

@@ -94,6 +94,7 @@ async def mesh(
     nodes: Iterable[str] = ("alpha",),
     supervisors: Iterable[str] = ("boss", "other"),
     operators: Iterable[str] = ("ops",),
+    witnesses: Iterable[str] = (),
     guard: bool = True,
     **server_settings: Any,
 ) -> AsyncIterator[Mesh]:
@@ -102,8 +103,10 @@ async def mesh(
     grants: dict[str, Grant] = {}
     keys: dict[str, UserKey] = {}
     if guard:
-        builders = {*nodes, "alpha", "beta"}
-        grants, keys = identities(builders=sorted(builders), supervisors=supervisors, operators=operators)
+        builders = {*nodes, "alpha", "beta", "ghost"}
+        grants, keys = identities(
+            builders=sorted(builders), supervisors=supervisors, operators=operators, witnesses=witnesses
+        )
         server_settings["authorization"] = authorization_block(grants.values(), mesh=MESH)
     async with AsyncExitStack() as stack:
         nats = await stack.enter_async_context(server(folder, **server_settings))

@@ -13,7 +13,6 @@ from bakemesh.supervisor import Bake
 from support.house import (
     Gate,
     House,
-    alive,
     check_story,
     chunks_of,
     house_fixture,
@@ -22,6 +21,7 @@ from support.house import (
     said,
     tale,
 )
+from support.processes import alive
 
 NEVER = 'status-interval-ms="0"'
 pytestmark = pytest.mark.asyncio(loop_scope="module")

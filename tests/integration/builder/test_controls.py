@@ -25,7 +25,6 @@ from support.controls import control
 from support.house import (
     House,
     acks,
-    alive,
     chunks_of,
     house_fixture,
     output_of,
@@ -35,6 +34,7 @@ from support.house import (
     summaries,
     tale,
 )
+from support.processes import alive
 from support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

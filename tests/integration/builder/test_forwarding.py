@@ -12,8 +12,7 @@ from bakemesh.bus import Sealed
 from bakemesh.protocol import subjects
 from bakemesh.protocol.builder.messages import BakeFailed, BakeSuccess, Result
 from bakemesh.protocol.identity import Identity
-from bakemesh.supervisor import BakeUnknown, NodeUnreachable, Supervisor
-from support.builder import builder
+from bakemesh.supervisor import BakeUnknown, NodeUnreachable
 from support.house import House, check_story, output_of, running_house, said
 from support.letters import again, inbox_subject, recipe_letter, send
 from support.mesh import mesh
@@ -34,7 +33,7 @@ def at_alpha(house: House, identity: Identity, *, party: str | None = None) -> s
 
 
 async def test_a_recipe_is_forwarded_to_its_node(tmp_path: Path) -> None:
-    async with running_house(tmp_path) as house, builder(tmp_path, house.nats.url, node_id="beta"):
+    async with running_house(tmp_path) as house, house.net.builder("beta", "--accept-forwarded", "yes"):
         secret = house.canary()
         identity, xml = far(1), _XML.format(secret)
         sealed = recipe_letter(identity, xml)
@@ -88,7 +87,7 @@ async def test_a_recipe_is_forwarded_to_its_node(tmp_path: Path) -> None:
 async def test_a_node_that_takes_nothing_forwarded(tmp_path: Path) -> None:
     async with (
         running_house(tmp_path) as house,
-        builder(tmp_path, house.nats.url, "--accept-forwarded", "no", node_id="beta"),
+        house.net.builder("beta", "--accept-forwarded", "no"),
     ):
         identity = far(1)
         sealed = recipe_letter(identity, _XML.format("x"))
@@ -123,7 +122,7 @@ async def test_with_authorization_a_refused_forward_ends_the_supervisors_waiting
 
 async def test_only_the_protocols_own_headers_go_on(tmp_path: Path) -> None:
     """What the sender's client asked of its own stream would be refused by the target's, for ever."""
-    async with running_house(tmp_path) as house, builder(tmp_path, house.nats.url, node_id="beta"):
+    async with running_house(tmp_path) as house, house.net.builder("beta", "--accept-forwarded", "yes"):
         passed: list[Mapping[str, str]] = []
         pattern = subjects.pattern(house.bus.mesh, subjects.RECIPE, node_id="beta", party="builder-alpha")
         await house.bus.subscribe(pattern, lambda delivery: passed.append(delivery.headers))
@@ -208,11 +207,11 @@ async def test_a_node_that_does_not_exist_yet(tmp_path: Path) -> None:
         # Alpha goes on meanwhile.
         here = await house.bake('<recipe name="here"><cli command="true"/></recipe>')
         await here.outcome()
-        async with Supervisor.connect(nats=house.nats.url, name="boss") as other:
+        async with house.net.supervisor("boss") as other:
             seen = await other.attach(straight.recipe_id, node_id="ghost")
             assert seen.waiting
         assert straight.waiting
-        async with builder(tmp_path, house.nats.url, node_id="ghost"):
+        async with house.net.builder("ghost", "--accept-forwarded", "yes"):
             assert isinstance(await straight.outcome(), BakeSuccess)
             expired = await said(late, lambda s: s.final)
             assert isinstance(expired, BakeFailed)
@@ -229,7 +228,7 @@ async def test_a_forward_outlives_the_forwarder(tmp_path: Path) -> None:
         await house.bus.publish_stored(at_alpha(house, identity), sealed)
         await house.node.kill9()
         await house.node.start()
-        async with builder(tmp_path, house.nats.url, node_id="ghost"):
+        async with house.net.builder("ghost", "--accept-forwarded", "yes"):
             bake = await eventually(lambda: _known(house, identity), what="the forwarded bake")
             assert isinstance(await bake.outcome(), BakeSuccess)
             assert len([s for s in house.tap.statuses if s.recipe_id == identity.recipe_id and s.final]) == 1

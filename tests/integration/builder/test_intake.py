@@ -72,8 +72,9 @@ async def test_the_same_message_again_gets_the_same_result_and_bakes_nothing(hou
     subject, sealed = inbox_subject(house.bus, identity), recipe_letter(identity, GOOD)
     first = await send(house.bus, subject, sealed)
     assert (first.accepted, first.code, first.verb) == (True, "ok", "Recipe")
-    bake = await house.boss.attach(identity.recipe_id, supervisor="writer", node_id="alpha")
-    await bake.outcome()
+    async with house.net.supervisor("ops") as ops:
+        bake = await ops.attach(identity.recipe_id, supervisor="writer", node_id="alpha")
+        await bake.outcome()
     second = await send(house.bus, subject, again(sealed))
     assert second.entries() == first.entries()
     other = await send(house.bus, subject, recipe_letter(identity, GOOD))
