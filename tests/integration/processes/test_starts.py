@@ -292,14 +292,19 @@ async def test_closing_leaves_no_descriptor() -> None:
     assert fd_count() == before
 
 
-@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
-async def test_the_keeper_runs_on_later_pythons(version: str) -> None:
+def pythons() -> list[Path]:
+    """Every Python on this machine that a node may run on: the tests' own, and pyenv's newer ones."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = sorted((root / "versions").glob(f"{version}.*/bin/python"))
-    if not found:
-        pytest.skip(f"no Python {version} here")
-    async with await Keeper.start(new_marker(), python=str(found[-1])) as keeper:
-        assert found[-1].resolve() == Path(f"/proc/{keeper.pid}/exe").resolve()
+    newer = (
+        path for minor in range(12, 20) for path in sorted(root.glob(f"versions/3.{minor}.*/bin/python"))[-1:]
+    )
+    return [Path(sys.executable), *newer]
+
+
+@pytest.mark.parametrize("python", pythons(), ids=str)
+async def test_the_keeper_runs_on_every_python(python: Path) -> None:
+    async with await Keeper.start(new_marker(), python=str(python)) as keeper:
+        assert python.resolve() == Path(f"/proc/{keeper.pid}/exe").resolve()
         assert await output(keeper, ["echo", "hello"]) == b"hello\n"
         minded = await keeper.spawn(ProcessSpec(["sh", "-c", "sleep 30 & exit 4"], PATH))
         assert (await minded.exited()).code == 4
