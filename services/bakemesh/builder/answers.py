@@ -38,9 +38,14 @@ class Answers:
 
     def send(self, reply: str | None, payload: bytes | None) -> None:
         """Sends a sealed Result to `reply`; where either is None there is nothing to do."""
-        if reply is None or payload is None:
+        if reply is not None and payload is not None:
+            self.say(reply, decode(payload).message)
+
+    def say(self, reply: str | None, message: Message) -> None:
+        """Sends a Result to `reply`; where that is None there is nothing to do."""
+        if reply is None:
             return
-        task = asyncio.create_task(self._send(reply, decode(payload).message))
+        task = asyncio.create_task(self._send(reply, message))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 

@@ -17,9 +17,9 @@ from bakemesh.builder.clock import Clock
 from bakemesh.builder.forwarding import Forwarding
 from bakemesh.builder.journal import Journal, JournalBroken, JournalClosed
 from bakemesh.builder.journal.records import (
+    BakeRow,
     Db,
     answer_of,
-    bake_row,
     insert_bake,
     save_answer,
 )
@@ -194,11 +194,23 @@ class Intake:
             return bake
 
         bake = await self.journal.commit(work)
-        row = bake_row(self.journal.db, bake)
-        assert row is not None
+        self.answers.say(taken.reply, result)
+        row = BakeRow(
+            bake=bake,
+            identity=verdict.identity,
+            created=envelope.created,
+            expires=verdict.expires,
+            received=now,
+            state=State(),
+            xml=message.recipe_spec,
+            params=message.params or {},
+            serial=0,
+            seq=0,
+            open_streams=[],
+            ended=None,
+        )
         self.kitchen.admit(row, verdict.recipe)
-        await item.ack()
-        self.answers.send(taken.reply, sealed.payload)
+        await item.ack()  # last: it takes as long as all else, and who sent the recipe waits for the rest
 
     async def _forward(self, item: Item, taken: Taken, verdict: judge.Forward, msg_id: str) -> None:
         subject, payload, now = taken.subject, bytes(item.payload), self.clock.wall()

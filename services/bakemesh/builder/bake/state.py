@@ -5,7 +5,7 @@ Everything here is data. `core.step` maps (state, event) to (state, effects); `s
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -70,21 +70,29 @@ class State:
         return self.ending is not None or self.phase in TERMINAL
 
 
+_FIELDS = tuple(each.name for each in fields(State))
+
+
 def to_json(state: State) -> dict[str, Any]:
     """As the journal keeps it."""
-    return asdict(state)
+    found: dict[str, Any] = {name: getattr(state, name) for name in _FIELDS}
+    if state.pauses:
+        found["pauses"] = [asdict(pause) for pause in state.pauses]
+    if state.ending is not None:
+        found["ending"] = asdict(state.ending)
+    return found
 
 
-def from_json(fields: dict[str, Any]) -> State:
+def from_json(found: dict[str, Any]) -> State:
     """The state that `to_json` wrote."""
-    ending = fields["ending"]
+    ending = found["ending"]
     return State(
         **{
-            **fields,
-            "phase": Phase(fields["phase"]),
-            "stopping": None if fields["stopping"] is None else Stopping(fields["stopping"]),
-            "pauses": tuple(PendingPause(**pause) for pause in fields["pauses"]),
-            "failed_steps": tuple(fields["failed_steps"]),
+            **found,
+            "phase": Phase(found["phase"]),
+            "stopping": None if found["stopping"] is None else Stopping(found["stopping"]),
+            "pauses": tuple(PendingPause(**pause) for pause in found["pauses"]),
+            "failed_steps": tuple(found["failed_steps"]),
             "ending": None
             if ending is None
             else Ending(

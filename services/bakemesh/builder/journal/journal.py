@@ -119,7 +119,7 @@ class Journal:
             return
         try:
             done = self._transact(jobs)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._break(jobs, error)
             return
         if done is None:  # no room: the same jobs again, before any later ones
@@ -161,7 +161,7 @@ class Journal:
                 else:
                     log.error("journal: a posted write failed", exc_info=error)
 
-    def _break(self, jobs: list[_Job], error: sqlite3.Error) -> None:
+    def _break(self, jobs: list[_Job], error: Exception) -> None:
         """No transaction can begin or end: nothing that was asked for is done, and nothing will be."""
         self._broken = JournalBroken(f"journal {self.path}: {error}")
         self._broke.set()
@@ -195,7 +195,7 @@ class Journal:
         jobs, self._jobs = self._jobs, []
         done: list[tuple[_Job, Any]] | None = []
         if jobs and self._broken is None:
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error, OSError):
                 done = self._transact(jobs)
         told = {id(job) for job, _ in done or ()}
         for job, result in done or ():
