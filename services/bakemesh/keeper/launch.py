@@ -54,6 +54,7 @@ def _execute(request: "Start", stdio: list[int]) -> int:
     missing = denied = 0
     for path in _candidates(request):
         try:
+            os.stat(path)  # a folder of PATH without it costs µs, a start that fails a tenth of a ms and more
             return os.posix_spawn(
                 path,
                 request.argv,
