@@ -2,8 +2,9 @@
 
 One Builder of the mesh does it, by the lock `lock.janitor`. The rules are those of `retention`: where
 `<mesh>-data` is 80 % full, Data of bakes that ended goes, oldest first; Status goes seven days after its
-bake's terminal was stored. Bakes are found by their terminals in `<mesh>-status`, which lie there in the
-order of their ends. What could not be done for a hub out of reach is done at the next look.
+bake's terminal was stored, and sooner where `<mesh>-status` is 80 % full. Bakes are found by their terminals
+in `<mesh>-status`, which lie there in the order of their ends. What could not be done for a hub out of reach
+is done at the next look.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import secrets
 from datetime import datetime
 
 from bakemesh.builder.clock import Clock
-from bakemesh.builder.retention import Fill, status_due
+from bakemesh.builder.retention import INTERIM, Fill, status_due
 from bakemesh.bus.claim import Lock
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError, NotFound
@@ -29,6 +30,10 @@ EVERY_S = 30.0
 LOCK = "janitor"
 ENDS = ("Success", "Failed", "Cancelled")
 MOST = 1000  # bakes a look
+
+
+def _prefix(bake: Subject) -> str:
+    return f"{bake.mesh}.{bake.node_id}.{bake.party}.{bake.key}.{BAKE}"
 
 
 def microseconds(time: str) -> int:
@@ -47,6 +52,7 @@ class Janitor:
         self.data = storage.hub_data_stream(bus.mesh)
         self._lock = Lock(bus, LOCK, f"{bus.settings.sender} {secrets.token_hex(8)}")
         self._purged = 0  # Data of bakes whose terminal lies before this sequence is gone already
+        self._trimmed = 0  # the same of all Status but the terminal
 
     async def run(self) -> None:
         """Looks every now and then, for ever."""
@@ -65,23 +71,57 @@ class Janitor:
         """One look at both streams. To be called by the lock's holder alone."""
         await self._old_status()
         await self._full_data()
+        await self._full_status()
 
     async def _old_status(self) -> None:
         for _ in range(MOST):
             oldest = await self._next_end(1)
             if oldest is None or not status_due(microseconds(oldest.time), self.clock.wall()):
                 return
-            bake = self._bake_of(oldest)
-            if bake is None:
+            if not await self._purge_bake(oldest):
                 return
-            prefix = f"{bake.mesh}.{bake.node_id}.{bake.party}.{bake.key}.{BAKE}"
-            await self._purge(self.data, f"{prefix}.Data")
-            await self._purge(self.status, f"{prefix}.*")
+
+    async def _full_status(self) -> None:
+        """Where it is full no Status arrives at all: first all but the terminals goes, then what ended first,
+        then the older half of what is left.
+        """
+        for _ in range(MOST):
+            if not await self._is_full(self.status):
+                return
+            ended = await self._next_end(self._trimmed + 1)
+            bake = None if ended is None else self._bake_of(ended)
+            if ended is None or bake is None:
+                break
+            for name in INTERIM:
+                await self._purge(self.status, f"{_prefix(bake)}.{name}")
+            self._trimmed = ended.sequence
+        for _ in range(MOST):
+            if not await self._is_full(self.status):
+                return
+            ended = await self._next_end(1)
+            if ended is None or not await self._purge_bake(ended):
+                await self._halve()
+                return
+
+    async def _halve(self) -> None:
+        state = (await self.bus.hub_api.stream_info(self.status))["state"]
+        before = (int(state["first_seq"]) + int(state["last_seq"])) // 2 + 1
+        count = await self.bus.hub_api.purge_stream(self.status, before=before)
+        log.warning("%s is full of bakes that have not ended: the oldest %d purged", self.status, count)
+
+    async def _purge_bake(self, end: Stored) -> bool:
+        """All of the bake with this terminal. False where it is none."""
+        bake = self._bake_of(end)
+        if bake is None:
+            return False
+        await self._purge(self.data, f"{_prefix(bake)}.Data")
+        await self._purge(self.status, f"{_prefix(bake)}.*")
+        return True
 
     async def _full_data(self) -> None:
         sequence = self._purged + 1
         for _ in range(MOST):
-            if not await self._is_full():
+            if not await self._is_full(self.data):
                 return
             ended = await self._next_end(sequence)
             bake = None if ended is None else self._bake_of(ended)
@@ -89,18 +129,16 @@ class Janitor:
                 log.warning("%s is full, and no bake that has ended has Data there", self.data)
                 return
             sequence = ended.sequence + 1
-            count = await self._purge(
-                self.data, f"{bake.mesh}.{bake.node_id}.{bake.party}.{bake.key}.{BAKE}.Data"
-            )
+            count = await self._purge(self.data, f"{_prefix(bake)}.Data")
             self._purged = ended.sequence
             if count:
                 log.info("%s is over 80 %% full: %d messages of %s purged", self.data, count, bake.key)
 
-    async def _is_full(self) -> bool:
+    async def _is_full(self, stream: str) -> bool:
         try:
-            info = await self.bus.hub_api.stream_info(self.data)
+            info = await self.bus.hub_api.stream_info(stream)
         except NotFound:
-            return False  # no leaf has ever joined
+            return False  # no node, or no leaf, has ever joined
         return Fill(int(info["state"]["bytes"]), int(info["config"].get("max_bytes", 0))).over
 
     async def _next_end(self, sequence: int) -> Stored | None:

@@ -9,7 +9,8 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITH
 
 -- One row a (party, key) that was ever used on this node, so that a RecipeID is refused for ever. party and
 -- key are those of the reverse subjects: (Supervisor, RecipeID) where it was baked. At the end xml and params
--- go. open_streams: those that the running attempt wrote to and has not ended. purged: 1 Data, 2 Status too.
+-- go. open_streams: those that the running attempt wrote to and has not ended. purged, as bits: 1 Data, 2 all,
+-- 4 all Status but the terminal.
 CREATE TABLE IF NOT EXISTS bakes (
   bake INTEGER PRIMARY KEY, party TEXT NOT NULL, key TEXT NOT NULL,
   supervisor TEXT NOT NULL, recipe TEXT NOT NULL, recipe_id TEXT NOT NULL,
@@ -22,12 +23,13 @@ CREATE TABLE IF NOT EXISTS bakes (
   UNIQUE (party, key)
 );
 CREATE INDEX IF NOT EXISTS bakes_live ON bakes (phase) WHERE ended IS NULL;
-CREATE INDEX IF NOT EXISTS bakes_ended ON bakes (ended) WHERE ended IS NOT NULL AND purged < 2;
+CREATE INDEX IF NOT EXISTS bakes_kept ON bakes (ended, bake) WHERE ended IS NOT NULL AND (purged & 2) = 0;
 
 -- The journaled Result of each message that the inbox delivered: said again when it comes again.
 CREATE TABLE IF NOT EXISTS answers (
   party TEXT NOT NULL, envelope BLOB NOT NULL, result BLOB, at INTEGER NOT NULL, PRIMARY KEY (party, envelope)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS answers_at ON answers (at);
 
 CREATE TABLE IF NOT EXISTS controls (
   bake INTEGER NOT NULL, issuer TEXT NOT NULL, ctrlseq INTEGER NOT NULL, PRIMARY KEY (bake, issuer)
