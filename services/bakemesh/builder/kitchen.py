@@ -12,7 +12,7 @@ from typing import Any
 from bakemesh.builder.bake.session import Kit, Session
 from bakemesh.builder.bake.state import Begin, Broken, Remark
 from bakemesh.builder.journal import Journal, JournalClosed
-from bakemesh.builder.journal.records import BakeRow, find_bake, last_ctrlseqs, live_bakes
+from bakemesh.builder.journal.records import BakeRow, OutRow, find_bake, last_ctrlseqs, live_bakes
 from bakemesh.builder.judge import Facts
 from bakemesh.builder.outbox import Outbox
 from bakemesh.builder.rates import Buckets, Rate
@@ -61,6 +61,13 @@ class Kitchen:
         self._expires = 0  # what the timer is armed for
         self._store_full = False
         self._told_full: set[Session] = set()  # in this time of a full store
+        kit.status.lost = kit.data.lost = self._lost
+
+    def _lost(self, row: OutRow, error: BaseException) -> None:
+        """A message that no store will ever take (the server's limit fell below it): its bake cannot go on."""
+        for session in self.sessions.values():
+            if session.bake == row.bake:
+                session.tell(Broken(Code.INTEGRITY, f"message {row.number} can never be stored: {error}"))
 
     @property
     def draining(self) -> bool:

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from bakemesh.bus.purge import purge_subject
 from bakemesh.bus.sealing import Sealed
 from bakemesh.protocol import storage
-from bakemesh.protocol.builder.messages import BakeCancelled, BakeSuccess
+from bakemesh.protocol.builder.messages import BakeCancelled, BakeFailed, BakeSuccess
 from bakemesh.protocol.subjects import build
 from bakemesh.supervisor import Bake, Supervisor
 from support.builder import builder
@@ -234,3 +235,29 @@ async def test_a_leaf_cut_off_in_mid_bake_delivers_every_byte_after_healing(tmp_
         await pair.heal()
         assert isinstance(await asyncio.wait_for(bake.outcome(), 60), BakeSuccess)
         assert await asyncio.wait_for(reading, 60) == expected(lines)
+
+
+async def test_a_message_that_the_server_will_never_take_ends_its_bake(tmp_path: Path) -> None:
+    """The server comes back with a lower limit than a chunk that waits: said, and the node goes on."""
+    gate = tmp_path / "gate"
+    code = (
+        "import os, time\n"
+        f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+        "os.write(1, b'x' * 50000)"
+    )
+    big = f"<cli><arg>{sys.executable}</arg><arg>-c</arg><arg>{code}</arg></cli>"
+    async with mesh(tmp_path) as net, net.supervisor("boss") as boss:
+        bake = await boss.bake(f'<recipe name="big">{big}</recipe>', node="alpha")
+        async for status in bake.status():
+            if status.kind == "step":
+                break
+        await net.nats.kill()
+        gate.touch()
+        await eventually(lambda: not alive(str(gate)), what="the step during the outage")
+        net.nats.config = replace(net.nats.config, max_payload=32 * 1024)
+        await net.nats.start()
+        outcome = await asyncio.wait_for(bake.outcome(), 30)
+        assert isinstance(outcome, BakeFailed)
+        assert outcome.code == "integrity"
+        after = await boss.bake('<recipe name="after"><cli command="echo on"/></recipe>', node="alpha")
+        assert isinstance(await asyncio.wait_for(after.outcome(), 20), BakeSuccess)

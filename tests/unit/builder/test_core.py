@@ -425,3 +425,17 @@ def test_an_expired_recipe_never_begins() -> None:
     assert bake.outcomes() == ["failed"]
     assert bake.state.ending is not None
     assert bake.state.ending.code is Code.EXPIRED
+
+
+def test_what_cannot_be_kept_turns_an_end_that_is_decided() -> None:
+    bake = running(cli(0))
+    bake.step_ends()
+    bake.do(Broken(Code.INTEGRITY, "message 1 can never be stored"))
+    bake.do(Ended(1))
+    assert bake.outcomes() == ["failed"]
+    cancelled = running(cli(0))
+    cancelled.step_ends()
+    cancelled.control(Verb.CANCEL)
+    cancelled.do(Broken(Code.INTEGRITY, "message 1 can never be stored"))
+    cancelled.do(Ended(0))
+    assert cancelled.outcomes() == ["cancelled"]

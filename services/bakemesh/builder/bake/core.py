@@ -278,9 +278,14 @@ class _Turn:
 
     def break_off(self, why: Stopping, code: Code, summary: str) -> None:
         state = self.state
-        if state.over:
-            if state.ending is not None and not state.running and state.phase not in lifecycle.TERMINAL:
-                self.effects.append(End(state.ending))
+        if state.phase in lifecycle.TERMINAL:
+            return
+        if state.ending is not None:
+            # Decided, not sent: what the Builder cannot keep (Broken) turns a success or failure into this one.
+            if why is Stopping.FAIL and state.ending.phase is not Phase.CANCELLED:
+                self.set(ending=Ending(Phase.FAILED, summary, code, state.cursor if state.attempt else None))
+            if not state.running:
+                self.effects.append(End(self.state.ending or state.ending))
             return
         index = state.cursor if state.attempt else None
         self.end(Phase.FAILED, summary, code=code, stepindex=index)
