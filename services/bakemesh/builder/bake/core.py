@@ -281,7 +281,7 @@ class _Turn:
         if state.phase in lifecycle.TERMINAL:
             return
         if state.ending is not None:
-            # Decided, not sent: what the Builder cannot keep (Broken) turns a success or failure into this one.
+            # Decided, not sent: what the Builder cannot keep (Broken) turns a success or failure.
             if why is Stopping.FAIL and state.ending.phase is not Phase.CANCELLED:
                 self.set(ending=Ending(Phase.FAILED, summary, code, state.cursor if state.attempt else None))
             if not state.running:
