@@ -23,19 +23,20 @@ class HandOver:
     """Stands in the place of a subscription's queue: what is put goes to `take` at once."""
 
     def __init__(self, subscription: Subscription, take: Callable[[Msg], None]) -> None:
-        self._subscription, self._take = subscription, take
+        self._subscription = subscription
+        self.take = take  # its exceptions go to `failed`: they would end the connection's reading
 
     def put_nowait(self, msg: Msg) -> None:
         """Hands a message over that came through the library's own hands."""
         self._subscription._pending_size -= len(msg.data)
-        self.take(msg)
-
-    def take(self, msg: Msg) -> None:
-        """Hands a message over. An exception is logged: it would end the connection's reading."""
         try:
-            self._take(msg)
-        except Exception:
-            log.exception("handler of %s failed on %s", self._subscription.subject, msg.subject)
+            self.take(msg)
+        except Exception:  # noqa: BLE001 - logged by `failed`
+            self.failed(msg)
+
+    def failed(self, msg: Msg) -> None:
+        """Logs the exception that is being handled."""
+        log.exception("handler of %s failed on %s", self._subscription.subject, msg.subject)
 
     async def get(self) -> Msg:
         """Never gives anything; the task that waits here is ended with its subscription."""

@@ -26,21 +26,16 @@ _LONGEST_LINE = 2**20  # an INFO names every server of a cluster
 
 
 class Arrived(Msg):
-    """A message as it was handed over. Its headers are read when they are asked for."""
+    """A message as it is handed over."""
 
-    def __init__(self, subject: str, reply: str, data: bytes, raw: bytes | None) -> None:
-        self.subject, self.reply, self.data = subject, reply, data
-        self._raw = raw
-
-    @property
-    def headers(self) -> dict[str, str] | None:  # type: ignore[override]
-        """Its headers, None where it has none. A status line is `Status` and `Description`."""
-        raw = self._raw
-        return None if raw is None else read_headers(raw)
+    def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
+        self.subject, self.reply, self.data, self.headers = subject, reply, data, headers
 
 
 def read_headers(raw: bytes) -> dict[str, str] | None:
-    """The headers in a block, None for none. Names are taken as written; one that is no token is left out."""
+    """The headers in a block, None for none. Names are taken as written; one that is no token is left out.
+    A status line is `Status` and `Description`.
+    """
     first, *lines = raw.decode("utf-8", "replace").split("\r\n")
     found: dict[str, str] = {}
     code, _, text = first[len(_VERSION) :].strip().partition(" ")
@@ -120,7 +115,13 @@ class FrameParser(Parser):
             if type(queue) is HandOver:
                 count += 1
                 load += end - begin - head
-                queue.take(Arrived(words[0].decode(), reply.decode(), payload, raw))
+                msg = Arrived(
+                    words[0].decode(), reply.decode(), payload, None if raw is None else read_headers(raw)
+                )
+                try:
+                    queue.take(msg)
+                except Exception:  # noqa: BLE001 - logged by `failed`
+                    queue.failed(msg)
             else:
                 await client._process_msg(number, words[0], reply, payload, raw)
                 if life != self._life:

@@ -245,17 +245,18 @@ def quickly(payload: bytes | bytearray | memoryview) -> Received | None:
     if quick.read is None or quick.read_entries is None:
         return None
     try:
-        kind, id, created, sender, packed = quick.read(payload)  # noqa: A001
+        found = quick.read(payload)
+        kind = found.type
         model = _types.get(kind)
         if model is None or not model.plain:
             return None
-        entries = quick.read_entries(packed)
-        if not entries.keys() <= model._keys:
-            return None
+        entries = quick.read_entries(found.entries)
         message = model.__pydantic_validator__.validate_python(entries, by_alias=True, by_name=False)
     except (ValueError, RecursionError):
         return None
-    return _tuple(Received, (kind, id, created, sender, message))
+    if len(message.__pydantic_fields_set__) != len(entries):
+        return None  # it has an entry that the type does not know
+    return _tuple(Received, (kind, found.id, found.created, found.sender, message))
 
 
 def decode(payload: bytes | bytearray | memoryview) -> Received:

@@ -15,12 +15,10 @@ from typing import Any
 
 from bakemesh.protocol.envelope import ID_BYTES, LARGEST, VERSION
 
-Fields = tuple[str, bytes, int, str, Any]
-
 # Writes a map as msgpack; None: there is no short way.
 write: Callable[[Any], bytes] | None = None
-# Type, id, created, sender and the entries' own bytes; raises ValueError where it is not plainly right.
-read: Callable[[bytes | bytearray | memoryview], Fields] | None = None
+# Gives type, id, created, sender, and the bytes of the entries; ValueError where it is not plainly right.
+read: Callable[[bytes | bytearray | memoryview], Any] | None = None
 # The entries out of their bytes; raises ValueError.
 read_entries: Callable[[Any], dict[Any, Any]] | None = None
 
@@ -47,8 +45,4 @@ else:
     _envelope = msgspec.msgpack.Decoder(_Envelope).decode
     _map = msgspec.msgpack.Decoder(dict).decode
 
-    def _read(payload: bytes | bytearray | memoryview) -> Fields:
-        found = _envelope(payload)
-        return found.type, found.id, found.created, found.sender, found.entries
-
-    write, read, read_entries = msgspec.msgpack.Encoder().encode, _read, _map
+    write, read, read_entries = msgspec.msgpack.Encoder().encode, _envelope, _map
