@@ -103,9 +103,12 @@ class Link:
 
     async def _abandon(self, attempt: asyncio.Task[None]) -> None:
         self._closing = True
-        attempt.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await attempt
+        while not attempt.done():
+            # Once may not do: uvloop turns a cancelled connection into an OSError, and the library goes on.
+            attempt.cancel()
+            await asyncio.wait({attempt}, timeout=_MOMENT_S)
+        if not attempt.cancelled():
+            attempt.exception()
         with contextlib.suppress(Exception):
             async with asyncio.timeout(1):
                 await self._client.close()
@@ -120,7 +123,7 @@ class Link:
         if self._reviver:
             self._reviver.cancel()
         limit = self.settings.close_timeout_s
-        if self._client.is_connected:
+        if await self._reaches(limit / 2):
             # A task of its own: when its time is up, the library's drain cancels whoever awaits it.
             draining = asyncio.create_task(self._client.drain())
             await asyncio.wait({draining}, timeout=limit)
@@ -134,6 +137,17 @@ class Link:
                 async with asyncio.timeout(limit):
                     await self._client.close()
         self._end("closed")
+
+    async def _reaches(self, seconds: float) -> bool:
+        """Whether the server answers. Where it does not, there is nothing to drain, and the library's drain
+        would leave futures behind.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ping()
+        except (nats.errors.Error, TimeoutError, OSError, RuntimeError, BusClosed):
+            return False
+        return True
 
     # -- what it is
 
