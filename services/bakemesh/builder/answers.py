@@ -38,18 +38,16 @@ class Answers:
 
     def send(self, reply: str | None, payload: bytes | None) -> None:
         """Sends a sealed Result to `reply`; where either is None there is nothing to do."""
-        if reply is not None and payload is not None:
-            self.say(reply, decode(payload).message)
-
-    def say(self, reply: str | None, message: Message) -> None:
-        """Sends a Result to `reply`; where that is None there is nothing to do."""
-        if reply is None:
+        if reply is None or payload is None:
             return
-        task = asyncio.create_task(self._send(reply, message))
+        task = asyncio.create_task(self.say(reply, decode(payload).message))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send(self, reply: str, message: Message) -> None:
+    async def say(self, reply: str | None, message: Message) -> None:
+        """Sends a Result to `reply`; where that is None there is nothing to do. Raises nothing."""
+        if reply is None:
+            return
         try:
             await self._bus.publish(reply, message)
         except BusError as error:

@@ -194,7 +194,6 @@ class Intake:
             return bake
 
         bake = await self.journal.commit(work)
-        self.answers.say(taken.reply, result)
         row = BakeRow(
             bake=bake,
             identity=verdict.identity,
@@ -209,8 +208,11 @@ class Intake:
             open_streams=[],
             ended=None,
         )
-        self.kitchen.admit(row, verdict.recipe)
-        await item.ack()  # last: it takes as long as all else, and who sent the recipe waits for the rest
+        # The first Status, the Result and the acknowledgement leave together: each by itself would have the
+        # server woken before the next is ready. The acknowledgement is last, for it is waited for.
+        await self.kitchen.admit(row, verdict.recipe).spoken()
+        await self.answers.say(taken.reply, result)
+        await item.ack()
 
     async def _forward(self, item: Item, taken: Taken, verdict: judge.Forward, msg_id: str) -> None:
         subject, payload, now = taken.subject, bytes(item.payload), self.clock.wall()

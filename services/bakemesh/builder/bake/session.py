@@ -129,6 +129,7 @@ class Session:
         self.pushed = Pushed(recipe.requests, pushes_of(db, row.bake))
         self.entries = entries_of(db, row.bake)
         self.ended = asyncio.Event()
+        self._spoken = asyncio.Event()
         self.data = DataLine(
             kit.journal,
             kit.data,
@@ -217,6 +218,10 @@ class Session:
         self._events.put_nowait((event, done))
         await done
 
+    async def spoken(self) -> None:
+        """Returns when the first event is journaled and what follows from it said."""
+        await self._spoken.wait()
+
     def tell(self, event: Event) -> None:
         """Takes an event; nobody waits."""
         self._events.put_nowait((event, None))
@@ -240,6 +245,8 @@ class Session:
             else:
                 if done is not None and not done.done():
                     done.set_result(None)
+            finally:
+                self._spoken.set()
 
     async def _turn(self, event: Event) -> None:
         if isinstance(event, Control):
@@ -276,6 +283,7 @@ class Session:
         self._arm_beat()
 
     def _send_status(self, rows: list[OutRow]) -> None:
+        self._spoken.set()
         for row in rows:
             self.kit.status.journaled(row)
 
