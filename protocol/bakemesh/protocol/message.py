@@ -242,7 +242,7 @@ def opened(found: tuple[str, bytes, int, str, dict[Any, Any]]) -> Received:
 
 def quickly(payload: bytes | bytearray | memoryview) -> Received | None:
     """The message in `payload` where the short way reads it; None: the long way is to judge. Never raises."""
-    if quick.read is None or quick.read_entries is None:
+    if quick.read is None:
         return None
     try:
         found = quick.read(payload)
@@ -250,11 +250,10 @@ def quickly(payload: bytes | bytearray | memoryview) -> Received | None:
         model = _types.get(kind)
         if model is None or not model.plain:
             return None
-        entries = quick.read_entries(found.entries)
-        message = model.__pydantic_validator__.validate_python(entries, by_alias=True, by_name=False)
+        message = model.__pydantic_validator__.validate_python(found.entries, by_alias=True, by_name=False)
     except (ValueError, RecursionError):
         return None
-    if len(message.__pydantic_fields_set__) != len(entries):
+    if len(message.__pydantic_fields_set__) != len(found.entries):
         return None  # it has an entry that the type does not know
     return _tuple(Received, (kind, found.id, found.created, found.sender, message))
 

@@ -17,10 +17,8 @@ from bakemesh.protocol.envelope import ID_BYTES, LARGEST, VERSION
 
 # Writes a map as msgpack; None: there is no short way.
 write: Callable[[Any], bytes] | None = None
-# Gives type, id, created, sender, and the bytes of the entries; ValueError where it is not plainly right.
+# Gives type, id, created, sender and entries; raises ValueError where it is not plainly right.
 read: Callable[[bytes | bytearray | memoryview], Any] | None = None
-# The entries out of their bytes; raises ValueError.
-read_entries: Callable[[Any], dict[Any, Any]] | None = None
 
 try:
     import msgspec
@@ -40,9 +38,6 @@ else:
         id: _Id
         created: _Created
         sender: str = msgspec.field(name="from")
-        entries: msgspec.Raw = msgspec.field()
+        entries: dict[Any, Any] = msgspec.field()
 
-    _envelope = msgspec.msgpack.Decoder(_Envelope).decode
-    _map = msgspec.msgpack.Decoder(dict).decode
-
-    write, read, read_entries = msgspec.msgpack.Encoder().encode, _envelope, _map
+    write, read = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(_Envelope).decode
