@@ -75,6 +75,12 @@ class RunningBuilder:
         self.process.kill()
         await self.process.wait()
 
+    async def ended(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        assert self.process is not None
+        async with asyncio.timeout(STOP_S):
+            return await self.process.wait()
+
     async def stop(self) -> int:
         """TERM, and its exit code."""
         assert self.process is not None

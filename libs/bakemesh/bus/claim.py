@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -61,14 +61,23 @@ class ClaimEvent:
 
 
 class Claim:
-    """One key of a bucket. `owner` tells this holder from all others; what has the same `owner` (an earlier
-    life of the same state folder) is taken over at once. `shown` is for people who read the claim.
+    """One key of a bucket. `owner` tells this holder from all others; what has the same `owner`, or one of
+    `former` (holders that are known to be dead), is taken over at once. `shown` is for people who read the
+    claim.
     """
 
     def __init__(
-        self, bucket: Bucket, key: str, owner: str, *, shown: str = "", ttl_s: float = TTL_S
+        self,
+        bucket: Bucket,
+        key: str,
+        owner: str,
+        *,
+        former: Collection[str] = (),
+        shown: str = "",
+        ttl_s: float = TTL_S,
     ) -> None:
         self.key, self.owner, self.ttl_s = key, owner, ttl_s
+        self._ours = frozenset((owner, *former))
         self._bucket = bucket
         self._value = json.dumps({"owner": owner, "holder": shown or owner}).encode()
         self._revision = 0
@@ -139,10 +148,8 @@ class Claim:
                 found = await self._bucket.get(self.key)
                 if found is None:
                     self._revision = 0
-                elif _owner(found) == self.owner:
-                    self._revision = (
-                        found.revision
-                    )  # an earlier life of ours, or a write whose answer was lost
+                elif _owner(found) in self._ours:
+                    self._revision = found.revision  # of a dead one, or a write whose answer was lost
                 else:
                     self._revision = 0
                     return _holder(found)
@@ -197,12 +204,17 @@ class Lock(Claim):
         )
 
 
-def builder_claim(bus: Bus, node_id: str, owner: str, *, ttl_s: float = TTL_S) -> Claim:
-    """A node's claim to be baked for by one Builder alone; `owner` is the id of its state folder."""
+def builder_claim(
+    bus: Bus, node_id: str, owner: str, *, former: Collection[str] = (), ttl_s: float = TTL_S
+) -> Claim:
+    """A node's claim to be baked for by one Builder alone. `owner` names one life of a Builder on its state
+    folder, `former` those before it.
+    """
     return Claim(
         Bucket(bus, storage.nodes_bucket(bus.mesh)),
         storage.claim_key(node_id),
         owner,
+        former=former,
         shown=f"{bus.settings.sender}, state folder {owner}",
         ttl_s=ttl_s,
     )

@@ -1,8 +1,8 @@
 """`python -m bakemesh.builder`: settings, signals, exit codes. Logs go to stderr, one `ready {…}` line to
 stdout.
 
-Exit codes: 0 stopped · 2 bad settings · 5 bus unreachable · 6 the node has a Builder already · 1 anything
-else.
+Exit codes: 0 stopped, also while it starts · 2 bad settings, another mesh's state folder · 5 bus
+unreachable · 6 the node has a Builder already, or was taken by one · 1 anything else.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -19,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bakemesh import logs
-from bakemesh.builder.hubward import NodeTaken
-from bakemesh.builder.journal import JournalRefused
+from bakemesh.builder.folder import NodeTaken, StateRefused
+from bakemesh.builder.journal import JournalBroken, JournalRefused
 from bakemesh.builder.service import run
 from bakemesh.builder.settings import BuilderSettings, environment_of
 from bakemesh.bus.errors import BadCredentials, BusError, BusUnreachable
@@ -31,7 +32,9 @@ from bakemesh.protocol.errors import NameRefused
 from bakemesh.settings import SettingRefused, add_flags, find_toml, flags_of, load, settle_node
 from bakemesh.settings.node import NodeRefused
 
+log = logging.getLogger(__name__)
 DONE, FAILED, USAGE, UNREACHABLE, TAKEN = 0, 1, 2, 5, 6
+CLOSE_S = 1.0  # for the connection to send what is pending
 
 
 def resolve(argv: list[str]) -> BuilderSettings:
@@ -51,6 +54,7 @@ def resolve(argv: list[str]) -> BuilderSettings:
         node_id=node.id,
         identity=f"builder-{node.id}",
         credentials=Credentials(nkey_file=settings.creds) if settings.creds else None,
+        close_timeout_s=CLOSE_S,
     )
     return BuilderSettings(
         bus=bus,
@@ -99,10 +103,13 @@ def main(argv: list[str] | None = None) -> int:
         return _say(error, TAKEN)
     except BusUnreachable as error:
         return _say(error, UNREACHABLE)
-    except BadCredentials as error:
+    except (BadCredentials, StateRefused) as error:
         return _say(error, USAGE)
-    except (BusError, JournalRefused, KeeperFailed, OSError) as error:
+    except (BusError, JournalBroken, JournalRefused, KeeperFailed, OSError) as error:
         return _say(error, FAILED)
+    except Exception:
+        log.exception("the Builder failed")
+        return FAILED
     return DONE
 
 

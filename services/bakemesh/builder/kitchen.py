@@ -64,7 +64,9 @@ class Kitchen:
         kit.status.lost = kit.data.lost = self._lost
 
     def _lost(self, row: OutRow, error: BaseException) -> None:
-        """A message that no store will ever take (the server's limit fell below it): its bake cannot go on."""
+        """A message that no store will ever take (the server's limit fell below it): its bake cannot go
+        on.
+        """
         for session in self.sessions.values():
             if session.bake == row.bake:
                 session.tell(Broken(Code.INTEGRITY, f"message {row.number} can never be stored: {error}"))
@@ -277,6 +279,10 @@ class Kitchen:
         """The Builder stops: every running step ends; what may be run again is left for the next start."""
         if self._expiring is not None:
             self._expiring.cancel()
-        await asyncio.gather(*(session.stop() for session in list(self.sessions.values())))
+        sessions = list(self.sessions.values())
+        ends = await asyncio.gather(*(session.stop() for session in sessions), return_exceptions=True)
+        for session, error in zip(sessions, ends, strict=True):
+            if isinstance(error, Exception):  # a broken journal: the others end all the same
+                log.error("bake %s at the stop: %s", session.identity.recipe_id, error)
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=2)

@@ -54,7 +54,7 @@ class Presence:
         self.boot, self.version = boot_id(), version()
         self._changed, self._said = asyncio.Event(), asyncio.Event()
         self._latest = b""
-        kitchen.on_change = self._changed.set
+        kitchen.on_change = self.changed
 
     def status(self) -> SystemStatus:
         """The node, now."""
@@ -75,6 +75,10 @@ class Presence:
             leaf=self.bus.on_leaf,
             storefull=kitchen.store_full,
         )
+
+    def changed(self) -> None:
+        """Something of it is not as it was said."""
+        self._changed.set()
 
     async def first(self) -> None:
         """Says it and keeps it, as far as the hub can be reached: from here on the node is found."""

@@ -2,21 +2,20 @@
 outside.
 
 Start: lock on the state folder, journal, strangers of a dead predecessor killed, keeper, bus, claim, streams,
-outboxes, recovery, and only then intake and controls. Stop: intake and controls, running steps, outboxes
-(bounded), claim, bus, keeper, journal.
+outboxes, recovery, and only then intake and controls. Stop: intake and controls, running steps, outboxes,
+claim, bus, keeper, journal; the same whatever ends the Builder, from whatever point of its start, and bounded
+in each part: a bus that is away is not waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import logging
-import os
-import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from bakemesh.builder.answers import Answers
 from bakemesh.builder.bake.session import Kit, Session
@@ -24,13 +23,13 @@ from bakemesh.builder.bake.voice import Voice
 from bakemesh.builder.children import ChildRecipes
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.controls import Controls
+from bakemesh.builder.folder import Holder, StateFolder, settle
 from bakemesh.builder.forwarding import Forwarding
-from bakemesh.builder.hubward import Hubward, NodeTaken
+from bakemesh.builder.hubward import Hubward
 from bakemesh.builder.intake import Intake
 from bakemesh.builder.janitor import Janitor
 from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.payloads import Payloads
-from bakemesh.builder.journal.records import get_meta, set_meta
 from bakemesh.builder.kitchen import House, Kitchen
 from bakemesh.builder.outbox import Outbox
 from bakemesh.builder.presence import Presence
@@ -41,6 +40,7 @@ from bakemesh.builder.retention import Retention
 from bakemesh.builder.settings import BuilderSettings
 from bakemesh.builder.steps import SUPPORTED
 from bakemesh.builder.steps.base import Children
+from bakemesh.builder.stopping import unless, within
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.discovery import announce
 from bakemesh.bus.inbox import Inbox
@@ -54,37 +54,10 @@ from bakemesh.protocol.subjects import CONTROL, pattern
 
 log = logging.getLogger(__name__)
 CONTROL_BURST, RECIPE_BURST = 5.0, 4.0  # times the rate: 1,000 and 200 at the defaults
-DRAIN_S = 3.0
-
-
-class StateFolder:
-    """The state folder and the lock on it: one Builder a folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock: int | None = None
-
-    def __enter__(self) -> StateFolder:
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self.path / "builder.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            held = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(lock)
-            raise NodeTaken(
-                f"state folder {self.path}: a Builder (pid {held}) runs on it already; "
-                "stop it, or give another --state"
-            ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        self._lock = lock
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+INTAKE, FORWARDING = "intake", "forwarding"
+# At the stop, in seconds: for what comes in, for steps beside their grace, for what is still to be said, for
+# what is held on the hub (nothing can be given back to one that is away), for the connection.
+IN_S, STEPS_S, OUT_S, HELD_S, HELD_AWAY_S, BUS_S = 1.5, 6.5, 2.5, 1.5, 0.3, 2.5
 
 
 async def run(
@@ -94,33 +67,37 @@ async def run(
     clock: Clock | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Bakes until `stop` is set. Raises NodeTaken, JournalRefused, KeeperFailed, BusError when it cannot
-    start.
+    """Bakes until `stop` is set, which may be at any time. Raises NodeTaken, StateRefused, JournalRefused,
+    JournalBroken, KeeperFailed, BusError, OSError where it cannot start or cannot go on, once it has stopped.
     """
     clock = clock or Clock()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(StateFolder(settings.state))
-        journal = Journal(folder.path / "journal.db", sync_always=settings.durability == "power")
+        journal = Journal(folder.journal, sync_always=settings.durability == "power")
         stack.callback(journal.close)
-        owner = await _owner(journal)
-        swept = await reap_strangers(owner)
+        holder = await unless(stop, settle(folder, journal, settings.bus.mesh))
+        if holder is None:
+            return
+        swept = await reap_strangers(holder.owner)
         if swept.killed:
             log.warning("%d processes that a dead Builder left behind were killed", swept.killed)
-        keeper = await Keeper.start(owner)
+        keeper = await Keeper.start(holder.owner)
         stack.push_async_callback(keeper.close)
-        bus = await Bus.connect(settings.bus)
-        stack.push_async_callback(bus.close)
-        builder = _Builder(settings, clock, folder.path, owner, journal, keeper, bus)
-        await builder.run(stop, ready)
+        bus = await unless(stop, Bus.connect(settings.bus))
+        if bus is None:
+            return
+        stack.push_async_callback(_close, bus)
+        builder = _Builder(settings, clock, folder.bakes, holder, journal, keeper, bus)
+        try:
+            if await unless(stop, builder.start()):
+                ready()
+                await builder.work(stop)
+        finally:
+            await builder.stop()
 
 
-async def _owner(journal: Journal) -> str:
-    """This state folder's own name for itself: the token of its steps, and the holder of its claim."""
-    owner = get_meta(journal.db, "owner")
-    if owner is None:
-        owner = uuid.uuid4().hex
-        await journal.commit(lambda db: set_meta(db, "owner", owner))
-    return owner
+async def _close(bus: Bus) -> None:
+    await within(BUS_S, [bus.close()])
 
 
 def _rate(per_second: float, burst: float) -> Rate:
@@ -134,13 +111,13 @@ class _Builder:
         self,
         settings: BuilderSettings,
         clock: Clock,
-        folder: Path,
-        owner: str,
+        bakes: Path,
+        holder: Holder,
         journal: Journal,
         keeper: Keeper,
         bus: Bus,
     ) -> None:
-        self.settings, self.clock, self.owner = settings, clock, owner
+        self.settings, self.clock, self.bakes = settings, clock, bakes
         self.journal, self.keeper, self.bus = journal, keeper, bus
         mesh, node_id = bus.mesh, settings.node_id
         self.status = self._outbox(storage.status_stream(mesh, node_id), "outbox_status", 2**40)
@@ -149,7 +126,6 @@ class _Builder:
         )
         self.voice = Voice(mesh, node_id, bus.seal)
         self.children = ChildRecipes(bus, journal, node_id, unreachable_s=settings.unreachable_s, clock=clock)
-        self.bakes = folder / "bakes"
         kit = Kit(
             journal=journal,
             status=self.status,
@@ -172,6 +148,12 @@ class _Builder:
             max_payload=bus.max_payload,
             limits=Limits(),
         )
+        self.sizes = Sizes(data_bytes=settings.store_max_bytes, nodes_expected=settings.nodes_expected)
+        self.hub = Hubward(bus, node_id, holder, self.sizes)
+        self.intake: Intake | None = None
+        self._outboxes: list[Outbox] = []
+        self._incoming: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self.kitchen = Kitchen(kit, house, _rate(settings.recipe_rate, RECIPE_BURST))
 
     def _outbox(self, stream: str, table: str, max_bytes: int, payloads: Payloads | None = None) -> Outbox:
@@ -181,98 +163,106 @@ class _Builder:
     def _children_of(self, session: Session) -> Children:
         return self.children.of(session)
 
-    async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
-        """Everything after the connection, to the stop."""
+    async def start(self) -> bool:
+        """Everything after the connection, until the Builder bakes. `stop` is due wherever this was left."""
         settings, bus = self.settings, self.bus
-        async with AsyncExitStack() as stack:
-            sizes = Sizes(data_bytes=settings.store_max_bytes, nodes_expected=settings.nodes_expected)
-            hub = Hubward(bus, settings.node_id, self.owner, sizes)
-            stack.push_async_callback(hub.close)
-            # First what the hub draws from: a source that is not there is asked for again only much later.
-            await ensure_node_streams(bus, settings.node_id, sizes)
-            if not bus.on_leaf:
-                await hub.make()
-            for outbox in (self.status, self.data):
-                await outbox.start()
-                stack.push_async_callback(outbox.close)
-            await self.kitchen.recover()
-            inbox = Inbox(bus, settings.node_id)
-            await inbox.start()
-            pushes = Pushes(self.kitchen)
-            answers = Answers(bus)
-            refusing = Refusing(bus, self.kitchen, self.voice, self.clock)
-            forwarding = Forwarding(bus, self.kitchen, refusing, answers)
-            intake = Intake(
-                bus, inbox, self.journal, self.kitchen, pushes, refusing, forwarding, answers, self.clock
-            )
-            controls = Controls(
-                self.kitchen,
-                settings.operators,
-                Buckets(_rate(settings.control_rate, CONTROL_BURST)),
-                self.clock,
-            )
-            presence = Presence(bus, self.kitchen)
-            retention = Retention(bus, self.journal, settings.node_id, self.bakes, self.clock)
-            serving = await bus.serve(
-                pattern(bus.mesh, f"{CONTROL}.*", node_id=settings.node_id),
-                controls.answer,
-                refused=controls.refused,
-            )
-            tasks = [
-                asyncio.create_task(work, name=name)
-                for name, work in (
-                    ("intake", intake.run()),
-                    ("forwarding", forwarding.run()),
-                    ("presence", presence.run()),
-                    ("hub", hub.run()),
-                    ("retention", retention.run()),
-                    ("janitor", Janitor(bus, self.clock).run()),
-                    ("children", self.children.run()),
-                )
-            ]
-            announced = await announce(
-                bus,
-                "builder",
-                version=presence.version,
-                description=f"the Builder of node {settings.node}",
-                metadata={
-                    "node": settings.node,
-                    "nodeid": settings.node_id,
-                    "protocols": f"builder-v{VERSION}",
-                    "stepkinds": ",".join(sorted(SUPPORTED)),
-                },
-                endpoints=[serving],
-            )
-            stack.push_async_callback(announced.stop)
-            await presence.first()
-            ready()
-            await self._until(stop, tasks)
-            # Stop order: what comes in, what runs, what goes out.
-            tasks[0].cancel()
-            await asyncio.gather(tasks[0], return_exceptions=True)
-            await inbox.close()
-            await serving.stop()
-            await answers.close()
-            if not_taken := bus.refused + intake.dropped.counts:
-                counts = ", ".join(f"{count} {reason}" for reason, count in not_taken.most_common())
-                log.info("messages that were not taken: %s", counts)
-            await self.kitchen.close()
-            await self._drain()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        # First what the hub draws from: a source that is not there is asked for again only much later.
+        await ensure_node_streams(bus, settings.node_id, self.sizes)
+        if not bus.on_leaf:
+            await self.hub.make()
+        for outbox in (self.status, self.data):
+            self._outboxes.append(outbox)
+            await outbox.start()
+        await self.kitchen.recover()
+        inbox = Inbox(bus, settings.node_id)
+        self._incoming.append(inbox.close)
+        await inbox.start()
+        answers = Answers(bus)
+        self._incoming.append(answers.close)
+        refusing = Refusing(bus, self.kitchen, self.voice, self.clock)
+        forwarding = Forwarding(bus, self.kitchen, refusing, answers)
+        self.intake = Intake(
+            bus,
+            inbox,
+            self.journal,
+            self.kitchen,
+            Pushes(self.kitchen),
+            refusing,
+            forwarding,
+            answers,
+            self.clock,
+        )
+        rate = _rate(settings.control_rate, CONTROL_BURST)
+        controls = Controls(self.kitchen, settings.operators, Buckets(rate), self.clock)
+        serving = await bus.serve(
+            pattern(bus.mesh, f"{CONTROL}.*", node_id=settings.node_id),
+            controls.answer,
+            refused=controls.refused,
+        )
+        self._incoming.append(serving.stop)
+        presence = Presence(bus, self.kitchen)
+        self.hub.on_up = presence.changed
+        retention = Retention(bus, self.journal, settings.node_id, self.bakes, self.clock)
+        for name, work in (
+            (INTAKE, self.intake.run()),
+            (FORWARDING, forwarding.run()),
+            ("presence", presence.run()),
+            ("hub", self.hub.run()),
+            ("retention", retention.run()),
+            ("janitor", Janitor(bus, self.clock).run()),
+            ("children", self.children.run()),
+            ("journal", self.journal.watch()),
+        ):
+            self._tasks[name] = asyncio.create_task(work, name=name)
+        announced = await announce(
+            bus,
+            "builder",
+            version=presence.version,
+            description=f"the Builder of node {settings.node}",
+            metadata={
+                "node": settings.node,
+                "nodeid": settings.node_id,
+                "protocols": f"builder-v{VERSION}",
+                "stepkinds": ",".join(sorted(SUPPORTED)),
+            },
+            endpoints=[serving],
+        )
+        self._incoming.append(announced.stop)
+        await presence.first()
+        return True
 
-    async def _drain(self) -> None:
-        """What is said already shall be heard; what cannot be said in time is in the journal."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_S):
-                await self.status.empty()
-                await self.data.empty()
-
-    async def _until(self, stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
+    async def work(self, stop: asyncio.Event) -> None:
+        """Until `stop`. Raises what a part of the Builder failed with."""
         stopping = asyncio.create_task(stop.wait())
-        done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        for task in done:
-            if task is not stopping and not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+        try:
+            done, _ = await asyncio.wait(
+                [stopping, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            stopping.cancel()
+        for task in done - {stopping}:
+            if not task.cancelled():
+                task.result()
+
+    async def stop(self) -> None:
+        """What comes in, what runs, what goes out, what is held. Never raises."""
+        for name in (INTAKE, FORWARDING):
+            if name in self._tasks:
+                self._tasks[name].cancel()
+        await within(IN_S, [*self._ends(INTAKE, FORWARDING), *(close() for close in self._incoming)])
+        not_taken = self.bus.refused + (self.intake.dropped.counts if self.intake else Counter())
+        if not_taken:
+            counts = ", ".join(f"{count} {reason}" for reason, count in not_taken.most_common())
+            log.info("messages that were not taken: %s", counts)
+        await within(self.settings.kill_grace_s + STEPS_S, [self.kitchen.close()])
+        if self.bus.connected:
+            # What is said already shall be heard; what cannot be said in time is in the journal.
+            await within(OUT_S, [outbox.empty() for outbox in self._outboxes])
+        for task in self._tasks.values():
+            task.cancel()
+        held_s = HELD_S if self.bus.connected else HELD_AWAY_S
+        await within(held_s, [*self._ends(*self._tasks), self.hub.close()])
+        await within(HELD_S, [outbox.close() for outbox in self._outboxes])
+
+    def _ends(self, *names: str) -> list[asyncio.Future[Any]]:
+        return [task for name, task in self._tasks.items() if name in names]
