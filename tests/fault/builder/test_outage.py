@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from bakemesh.protocol.builder.messages import BakeCancelled, BakeFailed, BakeSu
 from bakemesh.protocol.subjects import build
 from bakemesh.supervisor import Bake, Supervisor
 from support.builder import builder
+from support.disks import fill_disk, small_disk
 from support.mesh import mesh
 from support.nats import hub_and_leaf
 from support.processes import alive
@@ -51,17 +49,6 @@ def wchan(pid: int) -> str:
 
 async def output_of(bake: Bake) -> bytes:
     return b"".join([chunk.data async for chunk in bake.data()])
-
-
-@contextmanager
-def small_disk(path: Path, size: str) -> Iterator[Path]:
-    """A file system of its own, of `size`, at `path`."""
-    path.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True)
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 async def test_a_server_killed_in_the_middle_of_a_chatty_step_loses_nothing(tmp_path: Path) -> None:
@@ -193,14 +180,7 @@ async def test_a_full_disk_under_the_journal_is_waited_out(tmp_path: Path) -> No
             bake = await boss.bake(xml, node="alpha")
             async for _ in bake.status():
                 break
-            ballast = disk / "ballast"
-            with ballast.open("wb") as filling:
-                try:
-                    while True:
-                        filling.write(b"\0" * 65536)
-                        filling.flush()
-                except OSError:
-                    pass
+            ballast = fill_disk(disk)
             await eventually(lambda: "no room on the disk" in net.node.log.read_text(), what="the full disk")
             assert bake.terminal is None
             ballast.unlink()
