@@ -9,8 +9,8 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITH
 
 -- One row a (party, key) that was ever used on this node, so that a RecipeID is refused for ever. party and
 -- key are those of the reverse subjects: (Supervisor, RecipeID) where it was baked. At the end xml and params
--- go. open_streams: those that the running attempt wrote to and has not ended. purged, as bits: 1 Data, 2 all,
--- 4 all Status but the terminal.
+-- go. open_streams: those that the running attempt wrote to and has not ended. purged, as bits: 1 Data,
+-- 2 all, 4 all Status but the terminal.
 CREATE TABLE IF NOT EXISTS bakes (
   bake INTEGER PRIMARY KEY, party TEXT NOT NULL, key TEXT NOT NULL,
   supervisor TEXT NOT NULL, recipe TEXT NOT NULL, recipe_id TEXT NOT NULL,
