@@ -61,6 +61,16 @@ class Role:
         """Returns when it said that it is ready."""
         await self._line(READY_S, b"ready")
 
+    async def go(self) -> None:
+        """Lets a role of `on_command` do its work once more."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+        await self.process.stdin.drain()
+
+    async def said(self) -> dict[str, Any]:
+        """Its next line of JSON."""
+        return dict(json.loads(await self._line(ROLE_S, b"{")))
+
     async def result(self) -> dict[str, Any]:
         """Its line of JSON, once it has ended."""
         line = await self._line(ROLE_S, b"{")
@@ -109,6 +119,13 @@ def say_ready() -> None:
 def say(**values: Any) -> None:
     """For a role: its result."""
     print(json.dumps(values), flush=True)
+
+
+async def on_command(work: Callable[[], Awaitable[None]]) -> None:
+    """For a role: does `work` for each `go`, until there are no more."""
+    loop = asyncio.get_running_loop()
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        await work()
 
 
 def run(work: Coroutine[Any, Any, None], loop: str = "asyncio") -> None:

@@ -8,6 +8,7 @@ the link is down, and payloads that are too large.
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 HEAD_ROOM = 1024  # the server counts headers as payload; more than ours ever take
 _SMALL = 4096  # below it, joining is cheaper than three pieces
+_TURN = 2**16  # so much pending, and whoever publishes without a pause gives the sending its turn
 _END = b"\r\n"
 
 
@@ -54,16 +56,21 @@ def push(client: Any, frame: bytes, payload_size: int) -> bool:
     stats["out_msgs"] += 1
     stats["out_bytes"] += payload_size
     client._pending.append(frame)
-    client._pending_data_size = pending = client._pending_data_size + len(frame)
-    return bool(pending > client._max_pending_size or client._flush_queue.empty())
+    before = client._pending_data_size
+    client._pending_data_size = pending = before + len(frame)
+    return bool(pending // _TURN > before // _TURN or client._flush_queue.empty())
 
 
-async def settle(client: Any) -> None:
-    """Sees to it that what is pending goes out, and waits where too much is."""
+async def settle(client: Any, *, turn: bool = False) -> None:
+    """Sees to it that what is pending goes out, and waits where too much is. With `turn` much is sent now:
+    the client library by itself would send nothing before two megabytes, or before the publisher pauses.
+    """
     if client._pending_data_size > client._max_pending_size > 0:
         await client._flush_pending(force_flush=True)
     if client._flush_queue.empty():
         await client._flush_pending()
+    if turn and client._pending_data_size >= _TURN:
+        await asyncio.sleep(0)
 
 
 async def send(link: Link, subject: str, reply: str, header: bytes, payload: bytes) -> None:

@@ -232,7 +232,7 @@ class Link:
                 if size > client._max_payload:
                     raise MessageTooLarge(subject, size, client._max_payload)
                 if framing.push(client, framing.plain(begin, reply, payload), size):
-                    await framing.settle(client)
+                    await framing.settle(client, turn=True)
                 return
         try:
             await client.publish(subject, payload, reply, None if headers is None else dict(headers))
