@@ -44,7 +44,8 @@ def main() -> int:
     try:
         print("$ bakemesh up", flush=True)
         with log.open("wb") as errors:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # else one may hit a half made process
+            # Ctrl-C may not hit a half made process: it is held back, in the new one until it can hear it.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             running = subprocess.Popen(
                 up,
                 stdout=subprocess.PIPE,
@@ -53,14 +54,17 @@ def main() -> int:
                 start_new_session=True,  # Ctrl-C is for the bake first
                 preexec_fn=lambda: end_with_us(signal.SIGTERM),
             )
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         if not ready(running):
             print(f"bakemesh up ended; its log:\n{log.read_text(errors='replace')}", file=sys.stderr)
             return running.wait() or 1
         print(f"\n$ bakemesh bake {os.path.relpath(args.recipe)} --param examples=...", flush=True)
         param = f"examples={HERE.parent.absolute()}"
         bake = [*program, "bake", str(args.recipe), "--state", str(state), "--param", param]
-        code = wait_for(subprocess.Popen(bake, env=environ, preexec_fn=lambda: end_with_us(signal.SIGKILL)))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        baking = subprocess.Popen(bake, env=environ, preexec_fn=lambda: end_with_us(signal.SIGKILL))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        code = wait_for(baking)
     except KeyboardInterrupt:
         code = 130
     finally:
@@ -74,7 +78,6 @@ def end_with_us(number: signal.Signals) -> None:
     """In the new process: this signal comes when the one that started it is gone, however it went."""
     ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, number)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def wait_for(baking: "subprocess.Popen[bytes]") -> int:

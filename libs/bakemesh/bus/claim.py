@@ -129,7 +129,16 @@ class Claim:
         revision, self._revision, self._until, self._state = self._revision, 0, 0.0, None
         if revision:
             with contextlib.suppress(BusError):
-                await self._bucket.delete(self.key, revision=revision)
+                await self._delete(revision)
+
+    async def _delete(self, revision: int) -> None:
+        try:
+            await self._bucket.delete(self.key, revision=revision)
+        except WrongSequence:
+            # A renewal that was cut off had been written all the same, or it is another's by now.
+            found = await self._bucket.get(self.key)
+            if found is not None and found.value == self._value:
+                await self._bucket.delete(self.key, revision=found.revision)
 
     # -- how
 

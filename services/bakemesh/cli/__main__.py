@@ -6,6 +6,7 @@ import argparse
 import difflib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -37,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
     """Runs the command line and returns its exit code."""
     debug = "--debug" in argv
     try:
+        # Whoever started this may have held Ctrl-C back, so that it does not hit an interpreter half made.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return _run(list(argv))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
