@@ -1,4 +1,4 @@
-"""Controls as a stranger would write them: any entries, any verb, any sender."""
+"""Controls as a stranger would write them (any entries, verb, sender), and what one waits for then."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from typing import Any
 from bakemesh.bus import Bus
 from bakemesh.bus.replies import received
 from bakemesh.protocol import envelope, subjects
-from bakemesh.protocol.builder.messages import Result
+from bakemesh.protocol.builder.messages import BakePaused, BakeStatus, Result
 from bakemesh.protocol.identity import Identity
+from bakemesh.supervisor import Bake
+from support.house import said
+
+RETRYABLE = 'retryable="yes"'
+AFTER = '<cli name="after" command="true"/>'
 
 
 def entries_of(identity: Identity) -> dict[str, Any]:
@@ -50,3 +55,28 @@ async def control(
     answer = received(subject, await bus.link.ask(subject, payload, timeout))
     assert isinstance(answer.message, Result), answer
     return answer.message
+
+
+async def ok(asked: object) -> Result:
+    """The Result of a control that must be accepted."""
+    result: Result = await asked  # type: ignore[misc]
+    assert (result.accepted, result.code) == (True, "ok"), result
+    return result
+
+
+def paused(status: BakeStatus) -> bool:
+    return isinstance(status, BakePaused)
+
+
+async def at_rest(bake: Bake, times: int = 1) -> BakePaused:
+    """The nth Bake.Paused."""
+    count = 0
+
+    def nth(status: BakeStatus) -> bool:
+        nonlocal count
+        count += isinstance(status, BakePaused)
+        return count == times
+
+    found = await said(bake, nth)
+    assert isinstance(found, BakePaused)
+    return found

@@ -89,7 +89,9 @@ async def test_a_retryable_step_runs_again_as_a_new_attempt(tmp_path: Path) -> N
 
 
 async def test_paused_held_and_queued_bakes_rest_through_a_crash(tmp_path: Path) -> None:
-    slow = script(tmp_path, "slow.py", "import time; time.sleep(0.5)")
+    gate = tmp_path / "gate"
+    waits = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+    slow = script(tmp_path, "slow.py", waits)
     async with (
         mesh(tmp_path, "--max-bakes", "2") as net,
         net.supervisor("boss") as boss,
@@ -97,7 +99,8 @@ async def test_paused_held_and_queued_bakes_rest_through_a_crash(tmp_path: Path)
         paused = await boss.bake(
             f'<recipe name="p"><cli>{slow}</cli><cli command="true"/></recipe>', node="alpha"
         )
-        await paused.pause()
+        assert (await paused.pause()).accepted
+        gate.touch()
         held = await boss.bake(
             '<recipe name="h" on-failure="hold"><cli command="false" retryable="yes"/></recipe>', node="alpha"
         )
