@@ -124,11 +124,6 @@ class Outbox:
         """How many messages of the bake the bus has not acknowledged."""
         return self._count[bake]
 
-    @property
-    def depth(self) -> int:
-        """How many messages wait in all."""
-        return sum(self._count.values())
-
     def has_room(self, bake: int) -> bool:
         """Whether the bake may add a row now; one row may always be waiting."""
         return self._count[bake] == 0 or (self.bytes < self.max_bytes and self._size[bake] < self.bake_bytes)

@@ -119,7 +119,7 @@ class Session:
         self.kit, self.recipe = kit, recipe
         self.bake = row.bake
         self.identity = row.identity
-        self.created, self.expires = row.created, row.expires
+        self.expires = row.expires
         self.params = row.params
         self.state: State = row.state
         self.serial = row.serial
@@ -128,7 +128,6 @@ class Session:
         self.ctrlseqs = last_ctrlseqs(db, row.bake)
         self.pushed = Pushed(recipe.requests, pushes_of(db, row.bake))
         self.entries = entries_of(db, row.bake)
-        self.ended = asyncio.Event()
         self._spoken = asyncio.Event()
         self.data = DataLine(
             kit.journal,
@@ -478,5 +477,4 @@ class Session:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self.ended.set()
         self.kit.over(self)
