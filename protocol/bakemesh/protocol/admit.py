@@ -18,17 +18,19 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from bakemesh.protocol import envelope, message, subjects
-from bakemesh.protocol.builder import messages as _registers  # noqa: F401  (its import fills the registry)
+from bakemesh.protocol import startup as _startup  # noqa: F401  (the imports fill the registry)
+from bakemesh.protocol.builder import messages as _messages  # noqa: F401
+from bakemesh.protocol.builder import node as _node  # noqa: F401
 from bakemesh.protocol.errors import MessageError, SubjectError
 from bakemesh.protocol.message import Received
-from bakemesh.protocol.subjects import CONTROL, Subject
+from bakemesh.protocol.subjects import COMPONENT_CONTROL, CONTROL, NODE_CONTROL, Subject
 
 INBOX = "_INBOX."
 CONTROL_BYTES = 1 << 16  # a control holds seven short entries: a larger one is not even read
 REPLY_HEADER = "Bakemesh-Reply"
 # JetStream puts these on what it hands out by itself: such a message is a copy, not somebody's publish.
 REPLAY_HEADERS = ("Nats-Stream", "Nats-Subject")
-_CONTROLS = f"{CONTROL}."
+_CONTROLS = (f"{CONTROL}.", f"{COMPONENT_CONTROL}.", f"{NODE_CONTROL}.")
 _tuple = tuple.__new__
 
 

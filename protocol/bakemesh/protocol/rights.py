@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from bakemesh.protocol import names, storage, subjects
 from bakemesh.protocol.errors import NameRefused
-from bakemesh.protocol.subjects import ANY, BAKE, Own, Rights, Role, Row, Travels
+from bakemesh.protocol.subjects import ANY, BAKE, NO_KEY, Own, Rights, Role, Row, Travels
 
 API = "$JS.API"
 HUB_DOMAIN = "hub"
@@ -37,24 +37,26 @@ _READS = f"{BAKE}.*"  # one filter covers Status and outcomes; Data has a stream
 class Permissions:
     """Subjects that an identity may publish and subscribe. `deny_publish` wins over `publish`.
 
-    `allow_responses` is false for every role of today: every reply begins `_INBOX.`, which services may
-    publish anyway, so the server keeps them from answering to any other subject.
+    `allow_responses`: components answer what they were asked, and may publish into nobody's inbox otherwise; a
+    Builder may publish every `_INBOX.` anyway.
     """
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
     allow_responses: bool = False
     deny_publish: tuple[str, ...] = ()
+    deny_subscribe: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One identity of a server: `nkey` is its public user key. `node_id` as in `permissions`."""
+    """One identity of a server: `nkey` is its public user key. `node_id`, `triggers` as in `permissions`."""
 
     role: Role
     name: str
     nkey: str
     node_id: str | None = None
+    triggers: tuple[str, ...] | None = None
 
 
 def builder_name(node_id: str) -> str:
@@ -72,23 +74,34 @@ def inbox_prefix(name: str) -> str:
     return f"_INBOX.{name}"
 
 
-def permissions(role: Role, name: str, *, mesh: str, node_id: str | None = None) -> Permissions:
+def permissions(
+    role: Role,
+    name: str,
+    *,
+    mesh: str,
+    node_id: str | None = None,
+    triggers: tuple[str, ...] | None = None,
+) -> Permissions:
     """The rights of one identity.
 
     `name` is its party. `node_id`: a Builder's own node; for others the node on whose leaf server they log
-    in, None on a shared server or the hub. Raises NameRefused for a name that is no token or that belongs to
-    another role.
+    in, None on a shared server or the hub. `triggers`: the message types that wake a module, or a Supervisor
+    that is a component; None: a module may be woken by every type that is not the contract's, a Supervisor by
+    none. Raises NameRefused for a name that is no token or that belongs to another role.
     """
     names.check("mesh", mesh)
     _check_name(role, name, node_id)
     if role is Role.LEAF:
         return Permissions(publish=(">",), subscribe=(">",))
     publish, subscribe, deny = list[str](), [f"{inbox_prefix(name)}.>"], list[str]()
+    deaf = list[str]()
     for row in subjects.TABLE:
         publish += [_subject(mesh, row, own, name, node_id) for own in _owns(row.publish, role)]
         subscribe += [_subject(mesh, row, own, name, node_id) for own in _owns(row.subscribe, role)]
     if role is Role.DASHBOARD:
         publish += _reads_status(mesh)
+    elif role is Role.MODULE:
+        publish += _reads_nodes(mesh)
     else:
         publish += ["$SRV.>"]
         publish += _reads_bakes(role, name, mesh)
@@ -97,15 +110,38 @@ def permissions(role: Role, name: str, *, mesh: str, node_id: str | None = None)
         assert node_id is not None
         publish += ["_INBOX.>", *_keeps_streams(mesh, node_id), *_takes_inbox(mesh, node_id)]
         subscribe += ["$SRV.>"]
-    elif role is not Role.DASHBOARD:
+    elif role not in (Role.DASHBOARD, Role.MODULE):
         # An inbox's consumer has a known name, so its messages are closed by denying the stream as a whole.
         inboxes = [storage.inbox_stream(mesh)]
         if node_id is not None:
             inboxes.append(storage.leaf_inbox_stream(mesh, node_id))
         deny += [f"{api}.CONSUMER.MSG.NEXT.{inbox}.*" for api in (API, HUB_API) for inbox in inboxes]
+    if role in (Role.MODULE, Role.SUPERVISOR):
+        publish += _posts(mesh, name, triggers if triggers is not None or role is Role.SUPERVISOR else (">",))
+        deny += [
+            subjects.pattern(mesh, row.type, party=name)
+            for row in subjects.TABLE
+            if not _owns(row.publish, role)
+        ]
+        subscribe += [subjects.pattern(mesh, type_) for type_ in triggers or ()]
+        if role is Role.MODULE and triggers is None:
+            subscribe.append(subjects.pattern(mesh, ">"))
+            deaf += [
+                subjects.pattern(mesh, row.type) for row in subjects.TABLE if not _owns(row.subscribe, role)
+            ]
+    if role is Role.SUPERVISOR and name.startswith(STARTUP_PREFIX):
+        assert node_id is not None  # see _check_name
+        publish += _writes_key(storage.nodes_bucket(mesh), storage.ready_key(node_id))
+        publish += _writes_key(storage.cohorts_bucket(mesh), "*")  # a PsySpec's cohorts
     if role is Role.OPERATOR:
-        publish += _inspects()
-    return Permissions(_unique(publish), _unique(subscribe), deny_publish=_unique(deny))
+        publish += _inspects() + _writes_key(storage.cohorts_bucket(mesh), "*")
+    return Permissions(
+        _unique(publish),
+        _unique(subscribe),
+        allow_responses=role in (Role.MODULE, Role.SUPERVISOR),
+        deny_publish=_unique(deny),
+        deny_subscribe=_unique(deaf),
+    )
 
 
 def authorization_block(identities: Iterable[Grant], *, mesh: str) -> str:
@@ -119,7 +155,9 @@ def authorization_block(identities: Iterable[Grant], *, mesh: str) -> str:
     for grant in identities:
         if not _NKEY.fullmatch(grant.nkey):
             raise NameRefused("nkey", grant.nkey[:80], "must be a public user key: 'U' and 55 of A-Z, 2-7")
-        rights = permissions(grant.role, grant.name, mesh=mesh, node_id=grant.node_id)
+        rights = permissions(
+            grant.role, grant.name, mesh=mesh, node_id=grant.node_id, triggers=grant.triggers
+        )
         for what, value in (("name", grant.name), ("nkey", grant.nkey)):
             if other := seen.get(value):
                 raise NameRefused(what, value, f"is used twice, by {other} and by {grant.role} {grant.name}")
@@ -158,6 +196,8 @@ def _subject(mesh: str, row: Row, own: Own, name: str, node_id: str | None) -> s
     if own is Own.NODE:
         assert node_id is not None  # only a Builder's rights are bound to a node
         return subjects.pattern(mesh, row.type, node_id=node_id)
+    if own is Own.KEY:
+        return subjects.pattern(mesh, row.type, key=name)
     return subjects.pattern(mesh, row.type, party=name if own is Own.PARTY else ANY)
 
 
@@ -185,16 +225,44 @@ def _reads_bakes(role: Role, name: str, mesh: str) -> list[str]:
     }
     # One bake's Data is read with its own type as the filter, all its Status with the type pattern: `*` takes
     # both.
-    nodes = storage.nodes_bucket(mesh)
-    bucket = storage.bucket_stream(nodes)
     requests = [
         "STREAM.INFO.*",
         *(f"CONSUMER.CREATE.*.*.{wanted}" for wanted in sorted(filters)),
         "CONSUMER.MSG.NEXT.*.*",
-        f"CONSUMER.CREATE.{bucket}.*.{storage.bucket_subject(nodes, '>')}",
-        f"STREAM.MSG.GET.{bucket}",
     ]
-    return [f"{api}.{request}" for api in (API, HUB_API) for request in requests]
+    out = [f"{api}.{request}" for api in (API, HUB_API) for request in requests]
+    return [*out, *_reads_nodes(mesh)]
+
+
+def _reads_nodes(mesh: str) -> list[str]:
+    """Reading the nodes bucket and the cohorts."""
+    out: list[str] = []
+    for bucket in (storage.nodes_bucket(mesh), storage.cohorts_bucket(mesh)):
+        stream = storage.bucket_stream(bucket)
+        requests = (
+            f"STREAM.INFO.{stream}",
+            f"CONSUMER.CREATE.{stream}.*.{storage.bucket_subject(bucket, '>')}",
+            f"CONSUMER.MSG.NEXT.{stream}.*",
+            f"STREAM.MSG.GET.{stream}",
+        )
+        out += [f"{api}.{request}" for api in (API, HUB_API) for request in requests]
+    return out
+
+
+def _posts(mesh: str, name: str, triggers: tuple[str, ...] | None) -> list[str]:
+    """A component's own posts, and reading the stored ones that wake it. Posts are open: whoever may read the
+    stream may read another's consumer there."""
+    stream = storage.posts_stream(mesh)
+    filters = [">" if each == ">" else subjects.pattern(mesh, each) for each in triggers or ()]
+    requests = [
+        f"STREAM.INFO.{stream}",
+        f"CONSUMER.INFO.{stream}.*",
+        f"CONSUMER.MSG.NEXT.{stream}.*",
+        *(f"CONSUMER.CREATE.{stream}.*.{each}" for each in filters),
+    ]
+    acks = [f"$JS.ACK.{stream}.>", f"$JS.ACK.*.*.{stream}.>"]
+    own = subjects.pattern(mesh, ">", party=name, key=NO_KEY)
+    return [own, *(f"{api}.{each}" for api in (API, HUB_API) for each in requests), *acks]
 
 
 def _counts_ids(name: str, mesh: str) -> list[str]:
@@ -220,7 +288,8 @@ def _keeps_streams(mesh: str, node_id: str) -> list[str]:
     )
     bakes = (storage.hub_status_stream(mesh), storage.hub_data_stream(mesh))
     buckets = (storage.nodes_bucket(mesh), storage.ids_bucket(mesh), storage.cohorts_bucket(mesh))
-    hub = (*bakes, storage.inbox_stream(mesh), *(storage.bucket_stream(bucket) for bucket in buckets))
+    shared = (storage.inbox_stream(mesh), storage.posts_stream(mesh))
+    hub = (*bakes, *shared, *(storage.bucket_stream(bucket) for bucket in buckets))
     made = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO", "STREAM.MSG.GET")
     out = [f"{api}.INFO" for api in (API, HUB_API)]
     out += [
@@ -278,11 +347,12 @@ def _unique(subjects_: list[str]) -> tuple[str, ...]:
 
 def _user(grant: Grant, rights: Permissions) -> str:
     responses = '\n      allow_responses: { max: 1, expires: "1m" }' if rights.allow_responses else ""
+    allowed, denied = _list(rights.subscribe), _list(rights.deny_subscribe)
     return (
         f"    # {grant.role} {grant.name}\n"
         f"    {{ nkey: {grant.nkey}, permissions: {{\n"
         f"      publish: {{ allow: {_list(rights.publish)}, deny: {_list(rights.deny_publish)} }}\n"
-        f"      subscribe: {{ allow: {_list(rights.subscribe)} }}{responses}\n"
+        f"      subscribe: {{ allow: {allowed}, deny: {denied} }}{responses}\n"
         f"    }} }}\n"
     )
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from bakemesh.protocol import message
-from bakemesh.protocol.builder import messages as _registers  # noqa: F401  (its import fills the registry)
+from bakemesh.protocol import startup as _startup  # noqa: F401  (the imports fill the registry)
+from bakemesh.protocol.builder import messages as _messages  # noqa: F401
+from bakemesh.protocol.builder import node as _node  # noqa: F401
 from bakemesh.protocol.envelope import ID_BYTES, VERSION
 from bakemesh.protocol.message import Message
 

@@ -56,6 +56,16 @@ def cohorts_bucket(mesh: str) -> str:
     return f"{mesh}-cohorts"
 
 
+def ready_key(node_id: str) -> str:
+    """The key of a node's last Psyclone.Ready in the nodes bucket."""
+    return f"{node_id}.ready"
+
+
+def posts_stream(mesh: str) -> str:
+    """Posts of modules that ask to be stored, on the hub; its subjects are exactly their types."""
+    return f"{mesh}-posts"
+
+
 def bucket_stream(bucket: str) -> str:
     """The stream that a KV bucket is."""
     return f"KV_{bucket}"

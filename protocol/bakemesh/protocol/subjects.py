@@ -84,6 +84,7 @@ class Role(StrEnum):
     SUPERVISOR = "supervisor"
     OPERATOR = "operator"
     DASHBOARD = "dashboard"
+    MODULE = "module"  # a component that posts and is woken by posts
     LEAF = "leaf"  # the link of a leaf server; trusted mesh-wide
 
 
@@ -92,6 +93,7 @@ class Own(StrEnum):
 
     NODE = "node"  # NodeID = the Builder's own
     PARTY = "party"  # party = its own name; a Builder's is builder-<NodeID>
+    KEY = "key"  # key = its own name
     NOTHING = "nothing"  # any node, any party
 
 
@@ -130,6 +132,14 @@ RESULT = "Psyclone.Builder.Result"
 SYSTEM_STATUS = "Psyclone.SystemStatus"
 PERFORMANCE = "Psyclone.Builder.Performance"
 COHORT_MESSAGE = "Psyclone.Builder.Cohort.Message"
+COMPONENT_CONTROL = "Psyclone.Builder.ComponentControl"
+NODE_CONTROL = "Psyclone.Builder.NodeControl"
+COMPONENT_REPORT = "Psyclone.Component.Report"
+COMPONENT_WATCH = "Psyclone.Component.Watch"
+COMPONENT_DELIVER = "Psyclone.Component.Deliver"
+READY = "Psyclone.Ready"
+STARTUP_SPEC = "Psyclone.Startup.PsySpec"
+STARTUP_RECONCILED = "Psyclone.Startup.Reconciled"
 OUTCOMES = ("Success", "Failed", "Paused", "Cancelled", "Restarted")
 
 # A Builder has a Supervisor's rights under its own name, for child recipes and forwarding.
@@ -139,6 +149,8 @@ _OWNS: Rights = ((Role.SUPERVISOR, Own.PARTY), (Role.BUILDER, Own.PARTY), (Role.
 _WATCHES: Rights = (*_OWNS, (Role.DASHBOARD, Own.NOTHING))
 _STEERS: Rights = ((Role.SUPERVISOR, Own.NOTHING), (Role.OPERATOR, Own.NOTHING))
 _SEES: Rights = (*_STEERS, (Role.BUILDER, Own.NOTHING), (Role.DASHBOARD, Own.NOTHING))
+_RUNS: Rights = ((Role.MODULE, Own.PARTY), (Role.SUPERVISOR, Own.PARTY))  # a <supervisor> is a component too
+_WOKEN: Rights = (*_SEES, (Role.MODULE, Own.NOTHING))
 
 TABLE: tuple[Row, ...] = (
     Row(RECIPE, Travels.INBOX, publish=_MINTS, subscribe=(), read=_BUILDS),
@@ -153,6 +165,24 @@ TABLE: tuple[Row, ...] = (
     Row(SYSTEM_STATUS, Travels.CORE, publish=_BUILDS, subscribe=_SEES),
     Row(PERFORMANCE, Travels.CORE, publish=_BUILDS, subscribe=_SEES),
     Row(COHORT_MESSAGE, Travels.REQUEST, publish=_MINTS, subscribe=(*_BUILDS, *_STEERS)),
+    Row(f"{COMPONENT_CONTROL}.*", Travels.REQUEST, publish=_MINTS, subscribe=_BUILDS),
+    Row(f"{NODE_CONTROL}.*", Travels.REQUEST, publish=((Role.OPERATOR, Own.PARTY),), subscribe=_BUILDS),
+    Row(COMPONENT_REPORT, Travels.REQUEST, publish=_RUNS, subscribe=_BUILDS),
+    Row(COMPONENT_WATCH, Travels.CORE, publish=_RUNS, subscribe=_SEES),
+    Row(
+        COMPONENT_DELIVER,
+        Travels.REQUEST,
+        publish=((Role.BUILDER, Own.PARTY),),
+        subscribe=((Role.MODULE, Own.KEY), (Role.SUPERVISOR, Own.KEY)),
+    ),
+    Row(READY, Travels.CORE, publish=((Role.SUPERVISOR, Own.PARTY),), subscribe=_WOKEN),
+    Row(
+        STARTUP_SPEC,  # its key is the name of the Startup Supervisor
+        Travels.REQUEST,
+        publish=((Role.OPERATOR, Own.PARTY),),
+        subscribe=((Role.SUPERVISOR, Own.KEY),),
+    ),
+    Row(STARTUP_RECONCILED, Travels.CORE, publish=((Role.SUPERVISOR, Own.PARTY),), subscribe=_WOKEN),
 )
 
 

@@ -44,6 +44,9 @@ class Code(StrEnum):
     NOT_RETRYABLE = "not_retryable"
     # pushes
     UNKNOWN_REQUEST = "unknown_request"
+    # components, nodes, PsySpecs
+    UNKNOWN_COMPONENT = "unknown_component"
+    INVALID_PSYSPEC = "invalid_psyspec"
     # ends of a bake
     STEP_FAILED = "step_failed"
     TIMEOUT = "timeout"
@@ -84,6 +87,18 @@ PUSH_CODES = (
     Code.UNKNOWN_REQUEST,
     Code.TOO_LARGE,
 )
+
+
+COMPONENT_CODES = (
+    Code.MALFORMED_MESSAGE,
+    Code.MALFORMED_VERB,
+    Code.UNKNOWN_COMPONENT,
+    Code.UNAUTHORISED,
+    Code.DRAINING,
+    Code.RATE_LIMITED,
+)
+NODE_CODES = (Code.MALFORMED_MESSAGE, Code.MALFORMED_VERB, Code.UNAUTHORISED, Code.RATE_LIMITED)
+PSYSPEC_CODES = (Code.MALFORMED_MESSAGE, Code.UNAUTHORISED, Code.TOO_LARGE, Code.INVALID_PSYSPEC)
 
 
 class AckOutcome(StrEnum):

@@ -26,6 +26,7 @@ from bakemesh.protocol.builder.spec.attributes import (
     Whole,
     YesNo,
 )
+from bakemesh.protocol.builder.spec.component import SERVICES
 
 MAX_MS: Final = 10**12  # some 31 years
 MAX_DATA_BYTES: Final = 4 << 20
@@ -157,8 +158,9 @@ _MODULE_CHILDREN = _by_name(
             "script": _TEXT,
             "function": Attribute(Text(filled=True)),
             "command": _TEXT,
-            "service": Attribute(OneOf(("synapse", "lanes", "axon", "dashboard"))),
+            "service": Attribute(OneOf(SERVICES)),
         },
+        content=Content.TEXT,  # the script's source, where it travels with the spec
         many=False,
         required=True,
     ),

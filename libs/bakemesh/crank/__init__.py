@@ -1,0 +1,1 @@
+"""The crank API: what an author's function is given."""

@@ -1,0 +1,1 @@
+"""The process in which one crank runs: connects, reports, and runs the author's function."""
