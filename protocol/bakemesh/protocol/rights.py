@@ -37,8 +37,8 @@ _READS = f"{BAKE}.*"  # one filter covers Status and outcomes; Data has a stream
 class Permissions:
     """Subjects that an identity may publish and subscribe. `deny_publish` wins over `publish`.
 
-    `allow_responses`: components answer what they were asked, and may publish into nobody's inbox otherwise; a
-    Builder may publish every `_INBOX.` anyway.
+    `allow_responses`: components answer what they were asked, and may publish into nobody's inbox otherwise.
+    Builders may publish every `_INBOX.` anyway.
     """
 
     publish: tuple[str, ...]
