@@ -66,11 +66,11 @@ async def ensure_node_streams(bus: Bus, node_id: str, sizes: Sizes = DEFAULT_SIZ
     Raises StoreTooSmall, and what the API raises.
     """
     mesh, api = bus.mesh, bus.api
-    status = _stream(storage.status_stream(mesh, node_id), STATUS_BYTES, _status(mesh, node_id))
+    status = stream_config(storage.status_stream(mesh, node_id), STATUS_BYTES, _status(mesh, node_id))
     await _ensure(api, status, sizes)
     free = await free_store(api) if sizes.free is None else sizes.free
     taken = [_of(mesh, f"{subjects.BAKE}.Data", node_id)]
-    data = _stream(storage.data_stream(mesh, node_id), sizes.data(free), taken)
+    data = stream_config(storage.data_stream(mesh, node_id), sizes.data(free), taken)
     await _ensure(api, data, sizes, resize=sizes.data_bytes is not None)
     if bus.on_leaf:
         await _ensure(api, _inbox(storage.leaf_inbox_stream(mesh, node_id), mesh, node_id), sizes)
@@ -98,7 +98,7 @@ async def ensure_hub_status(
     api: JsApi, mesh: str, sources: list[dict[str, Any]], sizes: Sizes
 ) -> dict[str, Any]:
     """`<mesh>-status` with `sources`; one that exists keeps its list. Gives its info."""
-    config = _stream(storage.hub_status_stream(mesh), sizes.hub_status, None)
+    config = stream_config(storage.hub_status_stream(mesh), sizes.hub_status, None)
     return await _ensure(api, config | {"sources": sources}, sizes)
 
 
@@ -107,7 +107,7 @@ async def ensure_hub_data(
 ) -> dict[str, Any]:
     """`<mesh>-data`, as `ensure_hub_status`."""
     free = await free_store(api) if sizes.free is None else sizes.free
-    config = _stream(storage.hub_data_stream(mesh), sizes.hub_data(free), None)
+    config = stream_config(storage.hub_data_stream(mesh), sizes.hub_data(free), None)
     return await _ensure(api, config | {"sources": sources}, sizes, resize=sizes.hub_data_bytes is not None)
 
 
@@ -130,7 +130,8 @@ def _status(mesh: str, node_id: str) -> list[str]:
     return [_of(mesh, f"{subjects.BAKE}.{name}", node_id) for name in ("Status", *subjects.OUTCOMES)]
 
 
-def _stream(name: str, size: int, taken: list[str] | None) -> dict[str, Any]:
+def stream_config(name: str, size: int, taken: list[str] | None) -> dict[str, Any]:
+    """What every stream of a mesh has in common; `taken`: its subjects, None where it has sources instead."""
     config: dict[str, Any] = {
         "name": name,
         "retention": "limits",
@@ -151,7 +152,7 @@ def _stream(name: str, size: int, taken: list[str] | None) -> dict[str, Any]:
 
 def _inbox(name: str, mesh: str, node_id: str) -> dict[str, Any]:
     taken = [_of(mesh, type_, node_id) for type_ in (subjects.RECIPE, subjects.BAKE_DATA_PUSH)]
-    return _stream(name, INBOX_BYTES, taken) | {"retention": "workqueue"}
+    return stream_config(name, INBOX_BYTES, taken) | {"retention": "workqueue"}
 
 
 # -- making them
@@ -166,7 +167,7 @@ async def _ensure(
             found = await api.stream_info(name)
         except NotFound:
             try:
-                return await _create(api, wanted)
+                return await create_stream(api, wanted)
             except NameTaken:
                 # Another Builder was faster and chose otherwise: what is there now counts.
                 found = await api.stream_info(name)
@@ -192,8 +193,8 @@ async def _ensure(
 _DEFAULTS: Mapping[str, Any] = {"max_age": 0, "allow_direct": False}
 
 
-async def _create(api: JsApi, config: Mapping[str, Any]) -> dict[str, Any]:
-    """With three replicas where there are three servers."""
+async def create_stream(api: JsApi, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes a stream, with three replicas where there are three servers."""
     try:
         return await api.create_stream(dict(config) | {"num_replicas": _REPLICAS})
     except StoreError as error:
