@@ -2,7 +2,8 @@
 stdout.
 
 Exit codes: 0 stopped, also while it starts · 2 bad settings, another mesh's state folder · 5 bus
-unreachable · 6 the node has a Builder already, or was taken by one · 1 anything else.
+unreachable · 6 the node has a Builder already, or was taken by one · 7 the node was asked down · 1 anything
+else.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from bakemesh import logs
 from bakemesh.builder.folder import NodeTaken, StateRefused
 from bakemesh.builder.journal import JournalBroken, JournalRefused
+from bakemesh.builder.nodelife import NodeDown
 from bakemesh.builder.service import run
 from bakemesh.builder.settings import BuilderSettings, environment_of
 from bakemesh.bus.errors import BadCredentials, BusError, BusUnreachable
@@ -33,7 +35,7 @@ from bakemesh.settings import SettingRefused, add_flags, find_toml, flags_of, lo
 from bakemesh.settings.node import NodeRefused
 
 log = logging.getLogger(__name__)
-DONE, FAILED, USAGE, UNREACHABLE, TAKEN = 0, 1, 2, 5, 6
+DONE, FAILED, USAGE, UNREACHABLE, TAKEN, DOWN = 0, 1, 2, 5, 6, 7
 CLOSE_S = 1.0  # for the connection to send what is pending
 
 
@@ -101,6 +103,8 @@ def main(argv: list[str] | None = None) -> int:
         _runner()(serve(settings))
     except NodeTaken as error:
         return _say(error, TAKEN)
+    except NodeDown:
+        return DOWN
     except BusUnreachable as error:
         return _say(error, UNREACHABLE)
     except (BadCredentials, StateRefused) as error:

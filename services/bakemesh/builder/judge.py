@@ -20,7 +20,7 @@ from bakemesh.protocol.envelope import LARGEST, Envelope, fold
 from bakemesh.protocol.errors import MessageError, NameRefused
 from bakemesh.protocol.identity import ENTRIES, Identity
 from bakemesh.protocol.identity import check as check_identity
-from bakemesh.protocol.rights import BUILDER_PREFIX
+from bakemesh.protocol.rights import BUILDER_PREFIX, builder_name
 from bakemesh.protocol.subjects import Subject
 
 
@@ -221,7 +221,8 @@ def _load(message: RecipeMessage, created: int, facts: Facts) -> Bake:
     if refused is not None:
         raise _refusal(refused)
     assert recipe is not None
-    if facts.draining:
+    # A bake that runs here and waits for its child could not end, and the drain neither.
+    if facts.draining and message.supervisor != builder_name(facts.node_id):
         raise _No(Code.DRAINING, f"node {facts.node} is draining; send it elsewhere or later")
     if wait := facts.wait_s(message.supervisor):
         raise _limited(f"too many recipes of {message.supervisor}", wait)

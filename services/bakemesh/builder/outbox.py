@@ -120,6 +120,11 @@ class Outbox:
         self._size[row.bake] += len(row.payload)
         self.bytes += len(row.payload)
 
+    @property
+    def depth(self) -> int:
+        """How many messages the bus has not acknowledged."""
+        return self._count.total()
+
     def waiting(self, bake: int) -> int:
         """How many messages of the bake the bus has not acknowledged."""
         return self._count[bake]

@@ -22,6 +22,7 @@ from bakemesh.builder.bake.session import Kit, Session
 from bakemesh.builder.bake.voice import Voice
 from bakemesh.builder.children import ChildRecipes
 from bakemesh.builder.clock import Clock
+from bakemesh.builder.cohorts import Cohorts, Target
 from bakemesh.builder.controls import Controls
 from bakemesh.builder.folder import Holder, StateFolder, settle
 from bakemesh.builder.forwarding import Forwarding
@@ -31,7 +32,9 @@ from bakemesh.builder.janitor import Janitor
 from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.payloads import Payloads
 from bakemesh.builder.kitchen import House, Kitchen
+from bakemesh.builder.nodelife import NodeLife
 from bakemesh.builder.outbox import Outbox
+from bakemesh.builder.performance import Speaker
 from bakemesh.builder.presence import Presence
 from bakemesh.builder.pushes import Pushes
 from bakemesh.builder.rates import Buckets, Rate
@@ -50,7 +53,7 @@ from bakemesh.processes import Keeper, reap_strangers
 from bakemesh.protocol import storage
 from bakemesh.protocol.builder.spec import Limits
 from bakemesh.protocol.envelope import VERSION
-from bakemesh.protocol.subjects import CONTROL, pattern
+from bakemesh.protocol.subjects import COHORT_MESSAGE, CONTROL, NODE_CONTROL, pattern
 
 log = logging.getLogger(__name__)
 CONTROL_BURST, RECIPE_BURST = 5.0, 4.0  # times the rate: 1,000 and 200 at the defaults
@@ -68,7 +71,8 @@ async def run(
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Bakes until `stop` is set, which may be at any time. Raises NodeTaken, StateRefused, JournalRefused,
-    JournalBroken, KeeperFailed, BusError, OSError where it cannot start or cannot go on, once it has stopped.
+    JournalBroken, KeeperFailed, BusError, OSError where it cannot start or cannot go on, and NodeDown where
+    the node was asked down, once it has stopped.
     """
     clock = clock or Clock()
     async with AsyncExitStack() as stack:
@@ -202,11 +206,15 @@ class _Builder:
         self._incoming.append(serving.stop)
         presence = Presence(bus, self.kitchen)
         self.hub.on_up = presence.changed
+        life = await self._operated(presence, rate)
+        performance = Speaker(bus, settings.node, settings.node_id, settings.state, self._queues(inbox))
         retention = Retention(bus, self.journal, settings.node_id, self.bakes, self.clock)
         for name, work in (
             (INTAKE, self.intake.run()),
             (FORWARDING, forwarding.run()),
             ("presence", presence.run()),
+            ("performance", performance.run()),
+            ("nodelife", life.run()),
             ("hub", self.hub.run()),
             ("retention", retention.run()),
             ("janitor", Janitor(bus, self.clock).run()),
@@ -230,6 +238,50 @@ class _Builder:
         self._incoming.append(announced.stop)
         await presence.first()
         return True
+
+    async def _operated(self, presence: Presence, rate: Rate) -> NodeLife:
+        """Drain and down, and cohort messages: requests to the node as a whole."""
+        bus, house, operators = self.bus, self.kitchen.house, self.settings.operators
+        life = NodeLife(
+            self.kitchen,
+            presence.boot,
+            self.clock,
+            allowed=lambda party: not bus.auth_required or party in operators,
+            buckets=Buckets(rate),
+            stop_components=self._stop_components,
+            resume_components=self._resume_components,
+        )
+
+        def changed() -> None:
+            presence.changed()
+            life.changed()
+
+        self.kitchen.on_change = changed
+        cohorts = Cohorts(bus, house, self.clock, Buckets(rate), self._targets)
+        for type_, answer, refused in (
+            (f"{NODE_CONTROL}.*", life.answer, life.refused),
+            (COHORT_MESSAGE, cohorts.answer, cohorts.refused),
+        ):
+            wanted = pattern(bus.mesh, type_, node_id=house.node_id)
+            self._incoming.append((await bus.serve(wanted, answer, refused=refused)).stop)
+        return life
+
+    async def _stop_components(self) -> None:
+        return None
+
+    async def _resume_components(self) -> None:
+        return None
+
+    def _targets(self, type_: str) -> list[Target]:
+        return []
+
+    def _queues(self, inbox: Inbox) -> Callable[[], dict[str, int]]:
+        return lambda: {
+            "bakes": self.kitchen.queued,
+            "inbox": inbox.waiting,
+            "outbox_status": self.status.depth,
+            "outbox_data": self.data.depth,
+        }
 
     async def work(self, stop: asyncio.Event) -> None:
         """Until `stop`. Raises what a part of the Builder failed with."""

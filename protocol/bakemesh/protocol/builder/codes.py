@@ -44,8 +44,9 @@ class Code(StrEnum):
     NOT_RETRYABLE = "not_retryable"
     # pushes
     UNKNOWN_REQUEST = "unknown_request"
-    # components, nodes, PsySpecs
+    # components, nodes, cohorts, PsySpecs
     UNKNOWN_COMPONENT = "unknown_component"
+    UNKNOWN_COHORT = "unknown_cohort"
     INVALID_PSYSPEC = "invalid_psyspec"
     # ends of a bake
     STEP_FAILED = "step_failed"
@@ -98,6 +99,7 @@ COMPONENT_CODES = (
     Code.RATE_LIMITED,
 )
 NODE_CODES = (Code.MALFORMED_MESSAGE, Code.MALFORMED_VERB, Code.UNAUTHORISED, Code.RATE_LIMITED)
+COHORT_CODES = (Code.MALFORMED_MESSAGE, Code.UNKNOWN_COHORT, Code.RATE_LIMITED)
 PSYSPEC_CODES = (Code.MALFORMED_MESSAGE, Code.UNAUTHORISED, Code.TOO_LARGE, Code.INVALID_PSYSPEC)
 
 

@@ -1,0 +1,240 @@
+"""A node that is taken out of work: Drain, Resume and Down.
+
+    serving ── Drain ──→ draining: recipes refused, bakes end ──→ components stopped, in reverse ──→ drained
+       ↑                    └──────────────── Resume ────────────────────┴───────────────────────────┘
+    any of them ── Down ──→ the same way, and then the Builder ends (NodeDown)
+
+The Result comes at once; how far it is, SystemStatus says. What was asked is journaled before it is answered
+and holds over a restart of the Builder, until Resume or a new boot of the node. Child recipes of bakes that
+run here are taken all the same, for those bakes could not end without them. Left out: how a component is
+stopped (`components`), what a Builder does with them at TERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+
+from bakemesh.builder.bake.session import Session
+from bakemesh.builder.bake.state import Control, Refused
+from bakemesh.builder.bake.voice import cut
+from bakemesh.builder.clock import Clock
+from bakemesh.builder.journal.records import Db, get_meta, set_meta
+from bakemesh.builder.kitchen import Kitchen
+from bakemesh.builder.rates import Buckets
+from bakemesh.protocol.admit import Delivery, Refusal
+from bakemesh.protocol.builder.codes import Code, Verb
+from bakemesh.protocol.builder.messages import Result
+from bakemesh.protocol.builder.node import NodeControl, NodeVerb
+from bakemesh.protocol.rights import builder_name
+
+log = logging.getLogger(__name__)
+KEY = "drain"  # in the journal
+LOOK_S = 5.0
+
+
+class NodeDown(Exception):
+    """Raised when the node was asked down and has nothing left that runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """That the node is taken out of work. `deadline`: µs since the epoch, from then on bakes are cancelled;
+    None: they are waited for. `boot`: of the node, for a new one takes recipes again.
+    """
+
+    boot: str
+    issuedby: str
+    down: bool
+    deadline: int | None
+
+    def text(self) -> str:
+        """As it is journaled."""
+        return json.dumps(asdict(self))
+
+
+def read(text: str | None, boot: str) -> Drain | None:
+    """What the journal holds, where it is of this boot."""
+    if not text:
+        return None
+    drain = Drain(**json.loads(text))
+    return drain if drain.boot == boot else None
+
+
+def asked(
+    before: Drain | None, verb: NodeVerb, issuedby: str, timeout_ms: int | None, *, now: int, boot: str
+) -> Drain | None:
+    """What a request makes of it. A later Drain has its own time; a node that goes down is not kept by it."""
+    if verb is NodeVerb.RESUME:
+        return None
+    deadline = None if timeout_ms is None else now + timeout_ms * 1000
+    down = verb is NodeVerb.DOWN or (before is not None and before.down)
+    return Drain(boot, issuedby, down, deadline)
+
+
+def described(drain: Drain | None, before: Drain | None, bakes: int) -> str:
+    """The Result's summary."""
+    if drain is None:
+        return "takes recipes" if before is not None else "takes recipes; it was not draining"
+    word = "going down" if drain.down else "draining"
+    left = f"{bakes} bake{'' if bakes == 1 else 's'} to end first" if bakes else "no bake runs"
+    return f"{word}: {left}"
+
+
+class NodeLife:
+    """Answers NodeControl, and carries it out in `run`.
+
+    `allowed`: whether a party may ask; `stop_components` returns when none runs, `resume_components` begins
+    to start those again that it stopped.
+    """
+
+    def __init__(
+        self,
+        kitchen: Kitchen,
+        boot: str,
+        clock: Clock,
+        *,
+        allowed: Callable[[str], bool],
+        buckets: Buckets,
+        stop_components: Callable[[], Awaitable[None]],
+        resume_components: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.kitchen, self.boot, self.clock = kitchen, boot, clock
+        self._allowed, self._buckets = allowed, buckets
+        self._stop_components, self._resume_components = stop_components, resume_components
+        self._news = asyncio.Event()
+        self._stopped = False  # the components, by this drain
+        self._told: set[Session] = set()  # bakes that were cancelled by it
+        self.drain = read(get_meta(kitchen.journal.db, KEY), boot)
+        if self.drain is not None:
+            log.info("the node was draining when its Builder stopped; it goes on draining")
+            kitchen.draining = True
+            self._news.set()
+
+    # -- asked
+
+    async def answer(self, delivery: Delivery) -> Result:
+        """The Result of one request; an accepted one is journaled when this returns."""
+        message, verb = delivery.received.message, delivery.subject.type.rpartition(".")[2]
+        assert isinstance(message, NodeControl)
+        try:
+            known = self._check(delivery.subject.party, message, verb)
+        except Refused as refused:
+            log.info("%s of %s refused: %s: %s", verb, delivery.subject.party, refused.code, refused.summary)
+            return self._result(verb, refused.code, refused.summary, refused.retry_ms)
+        before = self.drain
+        drain = asked(
+            before, known, message.issuedby, message.timeoutms, now=self.clock.wall(), boot=self.boot
+        )
+        await self._keep(drain)
+        self.kitchen.draining = drain is not None
+        self._news.set()
+        log.info("%s of %s: %s", verb, message.issuedby, described(drain, before, len(self.kitchen.sessions)))
+        return self._result(verb, Code.OK, described(drain, before, len(self.kitchen.sessions)))
+
+    def refused(self, refusal: Refusal) -> Result:
+        """The Result of what does not decode."""
+        verb = "" if refusal.subject is None else refusal.subject.type.rpartition(".")[2]
+        return self._result(verb, Code.MALFORMED_MESSAGE, refusal.detail)
+
+    def _check(self, party: str, message: NodeControl, verb: str) -> NodeVerb:
+        try:
+            known = NodeVerb(verb)
+        except ValueError:
+            raise Refused(
+                Code.MALFORMED_VERB, f"{verb:.64} is no verb; verbs: {', '.join(NodeVerb)}"
+            ) from None
+        if party != message.issuedby:
+            raise Refused(Code.UNAUTHORISED, f"sent by {party}, but issuedby says {message.issuedby:.32}")
+        if not self._allowed(party):
+            raise Refused(Code.UNAUTHORISED, f"{party:.32} is no operator of this node (--operator)")
+        if wait := self._buckets.wait_s(party, self.clock.monotonic()):
+            wait_ms = int(wait * 1000) + 1
+            raise Refused(Code.RATE_LIMITED, f"too many requests; again in {wait_ms} ms", wait_ms)
+        return known
+
+    def _result(self, verb: str, code: Code, summary: str, retry_ms: int | None = None) -> Result:
+        house = self.kitchen.house
+        return Result(
+            node=house.node,
+            node_id=house.node_id,
+            verb=verb,
+            accepted=code is Code.OK,
+            code=str(code),
+            summary=cut(summary),
+            retryms=retry_ms,
+        )
+
+    async def _keep(self, drain: Drain | None) -> None:
+        def work(db: Db) -> None:
+            set_meta(db, KEY, "" if drain is None else drain.text())
+
+        await self.kitchen.journal.commit(work)
+        self.drain = drain
+
+    # -- done
+
+    def changed(self) -> None:
+        """A bake came or ended."""
+        if self.drain is not None:
+            self._news.set()
+
+    async def run(self) -> None:
+        """For ever; raises NodeDown at the end of a Down."""
+        while True:
+            await self._wait()
+            drain = self.drain
+            if drain is None:
+                self._told.clear()
+                if self._stopped:
+                    self._stopped = False
+                    await self._resume_components()
+            elif self.kitchen.sessions:
+                if self._left_s(drain) == 0:
+                    await self._cancel_all()
+            else:
+                await self._drained(drain)
+
+    async def _wait(self) -> None:
+        """Until something changes, or the time of the bakes is over."""
+        left = self._left_s(self.drain)
+        # The wall clock may be set: so it looks now and then.
+        seconds = min(left, LOOK_S) if left else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        self._news.clear()
+
+    def _left_s(self, drain: Drain | None) -> float | None:
+        """Of the time of the bakes; None: it has no end."""
+        if drain is None or drain.deadline is None:
+            return None
+        return max(0.0, (drain.deadline - self.clock.wall()) / 1e6)
+
+    async def _cancel_all(self) -> None:
+        """Each once: those that are told already are ending."""
+        late = [each for each in self.kitchen.sessions.values() if each not in self._told]
+        self._told.update(late)
+        if late:
+            log.info("drain: the time is over; bakes cancelled: %d", len(late))
+        await asyncio.gather(*(self._cancel(session) for session in late))
+
+    async def _cancel(self, session: Session) -> None:
+        issuer = builder_name(self.kitchen.node_id)
+        number = max(session.ctrlseqs.get(issuer, 0) + 1, self.clock.wall() // 1000)
+        with contextlib.suppress(Refused):  # it has ended meanwhile
+            await session.apply(Control(Verb.CANCEL, str(Verb.CANCEL), number, issuer))
+
+    async def _drained(self, drain: Drain) -> None:
+        if not self._stopped:
+            self._stopped = True
+            await self._stop_components()
+            self.kitchen.on_change()
+            log.info("drained: no bake and no component runs")
+        if drain.down and self.drain is drain:
+            await self._keep(None)  # the next start of the node is a new one
+            raise NodeDown
