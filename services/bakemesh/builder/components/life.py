@@ -1,0 +1,305 @@
+"""A component as a value, what happens to it, and what is to be done about it. `core` decides.
+
+Times: `due`, `began` monotonic seconds of this start of the machine, `since` µs since the epoch. An event
+that names an instance is about that instance alone: where the component has another one by now, or none, the
+event is old news and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from bakemesh.builder.components.states import ALIVE, State
+from bakemesh.protocol.builder.messages import clip
+from bakemesh.protocol.builder.node import TRACEBACK_BYTES
+from bakemesh.protocol.builder.spec.component import CommandCrank, ComponentSpec
+from bakemesh.restart import Policy, Record, When
+
+REASON_BYTES = 512
+UNHEALTHY_CODE = 1  # what its policy is told of a component that was ended because it missed its probes
+PROBE_MOST_S = 900.0
+
+
+class Wait(StrEnum):
+    """What a starting component is waited for; it is ready when nothing is left."""
+
+    REPORT = "report"  # that it says so
+    PROBE = "probe"  # a good health probe
+    ALIVE = "alive"  # ready-ms
+
+
+class After(StrEnum):
+    """What comes when the instance of a stopping component is gone."""
+
+    REST = "rest"
+    START = "start"
+    REMOVE = "remove"
+
+
+def waits_of(spec: ComponentSpec) -> frozenset[Wait]:
+    """Readiness: a crank host says so, `<health>` by its first good probe; a bare command lives so long."""
+    said = isinstance(spec.crank, CommandCrank)
+    found = set() if said else {Wait.REPORT}
+    if spec.health is not None:
+        found.add(Wait.PROBE)
+    return frozenset(found or {Wait.ALIVE})
+
+
+def policy_of(spec: ComponentSpec) -> Policy:
+    """Its restart policy. The re-probe of a quarantined one comes after a quiet window, then ever later."""
+    window_s = max(spec.restart_window_ms, 1) / 1000
+    return Policy(
+        when=When(spec.restart),
+        max_restarts=spec.max_restarts,
+        window_s=window_s,
+        probe_s=window_s,
+        probe_most_s=max(PROBE_MOST_S, window_s),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One component. `spec` is what is wanted; while one with another spec is being ended, `after` is START."""
+
+    spec: ComponentSpec
+    state: State = State.STOPPED
+    instance: str | None = None
+    pid: int = 0  # of the instance; 0: not known to run yet
+    began: float = 0.0
+    waits: frozenset[Wait] = frozenset()
+    after: After = After.REST
+    due: float = 0.0  # the end of a pause or a quarantine
+    record: Record = field(default_factory=Record)
+    restarts: int = 0  # by its policy, since somebody started it
+    misses: int = 0
+    was_ready: bool = False  # since somebody started it
+    exitcode: int | None = None  # of the last end
+    reason: str = ""  # why it is where it is; a Builder's own words, or what its crank reported
+    traceback: str = ""
+    failed: str | None = None  # the instance that reported so
+    drained: bool = False  # stopped with the node's drain, to be started again with its resume
+    since: int = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process of it may live."""
+        return self.state in ALIVE
+
+
+def to_json(life: Life) -> str:
+    """As the journal keeps it; the spec apart."""
+    found: dict[str, Any] = {each.name: getattr(life, each.name) for each in fields(life)}
+    del found["spec"]
+    found["waits"] = sorted(life.waits)
+    found["record"] = [life.record.restarts, life.record.in_a_row, life.record.probes]
+    return json.dumps(found)
+
+
+def from_json(spec: ComponentSpec, text: str) -> Life:
+    """What `to_json` wrote."""
+    found = json.loads(text)
+    restarts, in_a_row, probes = found["record"]
+    known = {each.name for each in fields(Life)}
+    return Life(
+        spec=spec,
+        **{
+            **{name: value for name, value in found.items() if name in known},
+            "state": State(found["state"]),
+            "waits": frozenset(map(Wait, found["waits"])),
+            "after": After(found["after"]),
+            "record": Record(tuple(restarts), in_a_row, probes),
+        },
+    )
+
+
+def said(life: Life, reason: str, traceback: str = "") -> Life:
+    """With this reason, within bounds; of a traceback the end is kept."""
+    kept = traceback.encode("utf-8", "replace")[-TRACEBACK_BYTES:].decode("utf-8", "ignore")
+    return replace(life, reason=clip(reason, REASON_BYTES), traceback=kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a decision needs from outside. `fresh`: a name for a new instance; `draw`: random from [0, 1)."""
+
+    now: float
+    wall: int
+    draw: float
+    fresh: str
+
+
+# -- events
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Somebody wants this spec to run. One that runs as it is, or is being healed, is left alone."""
+
+    spec: ComponentSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Ended where it lives, started, its budget clean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """It is to rest until somebody starts it. `drained`: or until the node's Resume."""
+
+    reason: str
+    drained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The node takes work again: one that was stopped by its drain is started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Ended and forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The instance runs: started now, or (after a restart of the Builder) found."""
+
+    instance: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotLaunched:
+    """The instance could not be started; nothing of it lives."""
+
+    instance: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """Nothing of the instance lives and nothing is known of its end: it never began, or lost its trace."""
+
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The instance ended and nothing of it lives. `code`: minus the signal after one."""
+
+    instance: str
+    code: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedReady:
+    """Its crank host says that it is ready."""
+
+    instance: str
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedFailed:
+    """Its crank raised; its end follows."""
+
+    instance: str
+    summary: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AliveFor:
+    """The instance has lived for ready-ms."""
+
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeGood:
+    """A health probe was answered."""
+
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeMissed:
+    """One was not."""
+
+    instance: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A pause or a quarantine may be over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A Builder begins with what the journal says of a component without an instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bygone:
+    """The node was started anew, and nothing of the component lives: it is not revived."""
+
+    reason: str
+
+
+Event = (
+    Start
+    | Restart
+    | Stop
+    | Resume
+    | Remove
+    | Launched
+    | NotLaunched
+    | Vanished
+    | Exited
+    | ReportedReady
+    | ReportedFailed
+    | AliveFor
+    | ProbeGood
+    | ProbeMissed
+    | Due
+    | Recovered
+    | Bygone
+)
+
+# -- effects
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start this instance, which is journaled; answer with Launched, NotLaunched or Vanished."""
+
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """TERM, and KILL after the grace, to the whole of this instance; its end is told by Exited."""
+
+    instance: str
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Come back with Due at this time."""
+
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop row and folder."""
+
+
+Effect = Launch | End | Arm | Forget

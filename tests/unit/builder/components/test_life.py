@@ -1,0 +1,384 @@
+"""The component's pure core: what must be true whatever happens to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bakemesh.builder.components import life as lives
+from bakemesh.builder.components.core import step
+from bakemesh.builder.components.life import (
+    AliveFor,
+    Arm,
+    Bygone,
+    Due,
+    End,
+    Exited,
+    Facts,
+    Forget,
+    Launch,
+    Launched,
+    Life,
+    NotLaunched,
+    ProbeGood,
+    ProbeMissed,
+    Recovered,
+    Remove,
+    ReportedFailed,
+    ReportedReady,
+    Restart,
+    Resume,
+    Start,
+    Stop,
+    Vanished,
+)
+from bakemesh.builder.components.states import ALIVE, MoveError, State, move
+from bakemesh.builder.components.states import Move as By
+from bakemesh.protocol.builder.spec.component import CommandCrank, ComponentSpec, Health, ScriptCrank
+
+
+def spec(**more: Any) -> ComponentSpec:
+    return ComponentSpec(**{"name": "m", "crank": CommandCrank(argv=("/bin/true",)), **more})
+
+
+class World:
+    """One component under a clock that is turned by hand, and the instances that it has launched."""
+
+    def __init__(self, wanted: ComponentSpec | None = None) -> None:
+        self.life = Life(spec=wanted or spec())
+        self.now, self.count = 100.0, 0
+        self.running: set[str] = set()
+        self.effects: list[lives.Effect] = []
+
+    def tell(self, event: lives.Event, *, after: float = 0.0) -> World:
+        self.now += after
+        self.count += 1
+        facts = Facts(self.now, int(self.now * 1e6), 0.0, f"i{self.count}")
+        self.life, self.effects = step(self.life, event, facts)
+        for effect in self.effects:
+            if isinstance(effect, Launch):
+                assert not self.running, "two instances at once"
+                self.running.add(effect.instance)
+        return self
+
+    @property
+    def instance(self) -> str:
+        assert self.life.instance is not None
+        return self.life.instance
+
+    def ends(self, code: int = 1, *, after: float = 0.0) -> World:
+        self.running.discard(self.instance)
+        return self.tell(Exited(self.instance, code, f"exit code {code}"), after=after)
+
+    def runs(self) -> World:
+        return self.tell(Launched(self.instance, 4711))
+
+    def ready(self) -> World:
+        return self.runs().tell(AliveFor(self.instance))
+
+
+def started(wanted: ComponentSpec | None = None) -> World:
+    world = World(wanted)
+    return world.tell(Start(world.life.spec))
+
+
+def quarantined() -> World:
+    world = started(spec(max_restarts=1)).runs()
+    world.ends().tell(Due(), after=1).runs().ends()
+    assert world.life.state is State.QUARANTINED
+    return world
+
+
+def test_a_bare_command_is_ready_once_it_lived_long_enough():
+    world = started()
+    assert world.effects == [Launch(world.instance)]
+    assert world.ready().life.state is State.READY
+
+
+def test_a_host_says_that_it_is_ready_and_being_alive_is_not_enough():
+    world = started(spec(crank=ScriptCrank(script="a.py"))).runs()
+    assert world.tell(AliveFor(world.instance)).life.state is State.STARTING
+    assert world.tell(ReportedReady(world.instance)).life.state is State.READY
+
+
+def test_with_health_ready_is_the_first_good_probe_and_a_host_must_say_so_too():
+    probed = started(spec(health=Health(argv=("true",)))).runs()
+    assert probed.tell(AliveFor(probed.instance)).life.state is State.STARTING
+    assert probed.tell(ProbeGood(probed.instance)).life.state is State.READY
+    host = started(spec(crank=ScriptCrank(script="a.py"), health=Health(subject="X.Y"))).runs()
+    assert host.tell(ProbeGood(host.instance)).life.state is State.STARTING
+    assert host.tell(ReportedReady(host.instance)).life.state is State.READY
+
+
+def test_missed_probes_while_it_starts_are_said_and_not_counted():
+    world = started(spec(health=Health(argv=("true",), misses=1))).runs()
+    world.tell(ProbeMissed(world.instance, "exit code 1"))
+    assert (world.life.state, world.effects) == (State.STARTING, [])
+    assert "exit code 1" in world.life.reason
+
+
+def test_only_misses_in_a_row_make_it_unhealthy_and_then_it_is_ended_and_its_policy_asked():
+    world = started(spec(health=Health(argv=("true",), misses=2))).runs()
+    world.tell(ProbeGood(world.instance)).tell(ProbeMissed(world.instance, "silent"))
+    world.tell(ProbeGood(world.instance)).tell(ProbeMissed(world.instance, "silent"))
+    assert world.life.state is State.READY
+    world.tell(ProbeMissed(world.instance, "silent"))
+    assert world.life.state is State.UNHEALTHY
+    assert world.effects == [End(world.instance, 5.0)]
+    assert world.ends(0).life.state is State.BACKOFF
+    assert "silent" in world.life.reason
+
+
+def test_an_unhealthy_component_that_ends_well_has_failed_all_the_same():
+    world = started(spec(health=Health(argv=("true",), misses=1), restart="on-failure")).runs()
+    world.tell(ProbeGood(world.instance)).tell(ProbeMissed(world.instance, "silent"))
+    assert world.ends(0).life.state is State.BACKOFF
+
+
+def test_a_crash_loop_goes_into_quarantine_when_its_budget_is_spent_and_not_before():
+    world = started(spec(max_restarts=3)).runs()
+    for _ in range(3):
+        assert world.ends().life.state is State.BACKOFF
+        assert world.tell(Due(), after=10).life.state is State.STARTING
+        world.runs()
+    assert world.ends().life.state is State.QUARANTINED
+    assert world.life.restarts == 3
+
+
+def test_a_quarantined_one_is_tried_again_and_one_failure_sends_it_back_for_longer():
+    world = quarantined()
+    first = world.life.due - world.now
+    assert world.tell(Due()).effects == [Arm(world.life.due)], "not before it is due"
+    world.tell(Due(), after=first).runs()
+    assert world.ends().life.state is State.QUARANTINED
+    assert world.life.due - world.now > first
+
+
+def test_a_timer_that_rings_early_is_armed_again():
+    world = started().runs().ends()
+    assert world.tell(Due()).effects == [Arm(world.life.due)]
+
+
+def test_the_end_of_one_that_its_policy_lets_be_is_final_until_start():
+    world = started(spec(restart="never")).ready().ends(0)
+    assert world.life.state is State.ENDED
+    assert world.tell(Due(), after=1000).effects == []
+    assert world.tell(Resume()).effects == []
+    assert world.tell(Start(world.life.spec)).life.state is State.STARTING
+
+
+def test_a_changed_spec_ends_the_old_instance_before_it_starts_the_new_one():
+    world = started().ready()
+    old, changed = world.instance, spec(ready_ms=5)
+    assert world.tell(Start(changed)).effects == [End(old, 5.0)]
+    world.ends(-15)
+    assert world.effects == [Launch(world.instance)]
+    assert (world.life.spec, world.life.restarts, world.life.reason) == (changed, 0, "")
+
+
+def test_the_same_spec_changes_nothing_where_it_runs_or_is_being_healed():
+    world = started().ready()
+    assert world.tell(Start(spec())).effects == []
+    world.ends()
+    due = world.life.due
+    assert world.tell(Start(spec())).effects == []
+    assert (world.life.state, world.life.due) == (State.BACKOFF, due)
+
+
+def test_a_changed_spec_does_not_wait_for_the_old_one_s_pause():
+    world = started().ready().ends()
+    assert isinstance(world.tell(Start(spec(ready_ms=5))).effects[0], Launch)
+
+
+def test_a_stop_wins_over_a_pause_and_over_a_start_that_waits():
+    world = started().runs().ends().tell(Stop("enough"))
+    assert world.life.state is State.STOPPED
+    assert world.tell(Due(), after=1000).effects == []
+    world = started().ready().tell(Start(spec(ready_ms=5))).tell(Stop("enough"))
+    assert world.ends(-15).life.state is State.STOPPED
+    assert world.life.reason == "enough"
+
+
+def test_a_start_after_a_stop_that_is_under_way_is_carried_out_after_it():
+    world = started().ready().tell(Stop("enough")).tell(Start(spec()))
+    assert world.effects == []
+    assert isinstance(world.ends(-15).effects[0], Launch)
+
+
+def test_a_restart_cleans_the_budget():
+    world = quarantined()
+    assert world.tell(Restart()).life.state is State.STARTING
+    assert (world.life.restarts, world.life.record.probes) == (0, 0)
+
+
+def test_remove_forgets_it_only_when_nothing_of_it_lives():
+    world = started().ready().tell(Remove())
+    assert Forget() not in world.effects
+    assert world.ends(-15).effects == [Forget()]
+
+
+def test_a_drain_is_undone_by_a_resume_and_touches_nobody_who_did_not_run():
+    world = started().ready().tell(Stop("drained", drained=True)).ends(-15)
+    assert isinstance(world.tell(Resume()).effects[0], Launch)
+    rested = started().ready().tell(Stop("enough")).ends(-15).tell(Stop("drained", drained=True))
+    assert rested.tell(Resume()).effects == []
+    done = started(spec(restart="never")).ready().ends(0).tell(Stop("drained", drained=True))
+    assert done.life.state is State.ENDED
+
+
+def test_what_never_began_is_launched_again_without_a_charge():
+    world = started()
+    first = world.instance
+    world.running.clear()
+    world.tell(Vanished(first))
+    assert world.instance != first
+    assert world.life.record.restarts == ()
+
+
+def test_one_that_ran_and_left_no_trace_has_failed():
+    world = started().ready()
+    world.running.clear()
+    assert world.tell(Vanished(world.instance)).life.state is State.BACKOFF
+
+
+def test_a_component_that_cannot_be_launched_is_tried_under_its_policy():
+    world = started(spec(max_restarts=0))
+    world.running.clear()
+    world.tell(NotLaunched(world.instance, "no such file"))
+    assert world.life.state is State.QUARANTINED
+    assert "no such file" in world.life.reason
+
+
+def test_a_reported_failure_is_the_reason_and_its_traceback_is_kept_within_bounds():
+    world = started().ready()
+    world.tell(ReportedFailed(world.instance, "ValueError: no", "x" * 100_000 + "the end"))
+    world.ends(70)
+    assert world.life.reason == "ValueError: no (exit code 70)"
+    assert world.life.traceback.endswith("the end")
+    assert len(world.life.traceback) == 16 << 10
+    world.tell(Due(), after=100)
+    assert world.life.reason.startswith("ValueError"), "still known while it starts again"
+    assert world.ready().life.traceback == ""
+
+
+def test_news_of_another_instance_changes_nothing():
+    world = started().ready()
+    before = world.life
+    for event in (
+        Exited("other", 1, "?"),
+        ReportedFailed("other", "?"),
+        ProbeMissed("other", "?"),
+        Vanished("other"),
+        Launched("other", 1),
+    ):
+        assert world.tell(event).effects == []
+        assert world.life == before
+
+
+def test_a_builder_that_begins_arms_pauses_and_ends_what_was_being_ended():
+    world = started().runs().ends()
+    assert world.tell(Recovered()).effects == [Arm(world.life.due)]
+    world = started().ready().tell(Stop("enough"))
+    assert world.tell(Launched(world.instance, 4711)).effects == [End(world.instance, 5.0)]
+
+
+def test_a_new_start_of_the_node_revives_nothing():
+    for world in (started().ready(), started().runs().ends(), quarantined()):
+        world.running.clear()
+        world.tell(Bygone("earlier start of the node"))
+        assert (world.life.state, world.life.instance) == (State.STOPPED, None)
+        assert world.tell(Due(), after=10_000).effects == []
+
+
+def test_the_journal_gives_back_what_it_was_given():
+    world = quarantined()
+    assert lives.from_json(world.life.spec, lives.to_json(world.life)) == world.life
+    host = started(spec(crank=ScriptCrank(script="a.py"), health=Health(subject="X.Y")))
+    assert lives.from_json(host.life.spec, lives.to_json(host.life)) == host.life
+
+
+def test_what_the_table_lacks_is_refused():
+    with pytest.raises(MoveError, match="stopped"):
+        move(State.STOPPED, By.READY)
+
+
+KINDS = st.sampled_from(
+    "start change restart stop drain resume remove due recovered launched not-launched vanished exit-ok exit-bad "
+    "ready failed alive good missed stale".split()
+)
+
+
+@given(
+    st.lists(st.tuples(KINDS, st.floats(0, 400)), max_size=60),
+    st.sampled_from(("always", "on-failure", "never")),
+    st.integers(0, 3),
+    st.booleans(),
+)
+@settings(max_examples=400, deadline=None)
+def test_whatever_happens(events, when, budget, host):
+    """Never two instances; a stop and an end stand until somebody starts it; no quarantine within the budget."""
+    crank = ScriptCrank(script="a.py") if host else CommandCrank(argv=("x",))
+    one = spec(restart=when, max_restarts=budget, crank=crank, health=Health(argv=("x",), misses=2))
+    world = World(one)
+    ends: list[float] = []
+    for kind, wait in events:
+        before = world.life
+        instance = world.life.instance or "none"
+        mortal = world.running == {instance}
+        match kind:
+            case "start":
+                event: lives.Event = Start(before.spec)
+            case "change":
+                event = Start(replace(one, ready_ms=len(ends)))
+            case "restart":
+                event = Restart()
+            case "stop":
+                event = Stop("stop")
+            case "drain":
+                event = Stop("drain", drained=True)
+            case "resume":
+                event = Resume()
+            case "remove":
+                event = Remove()
+            case "due":
+                event = Due()
+            case "recovered":
+                event = Recovered()
+            case "launched":
+                event = Launched(instance, 1)
+            case "not-launched" if mortal:
+                event = NotLaunched(instance, "?")
+            case "vanished" if mortal:
+                event = Vanished(instance)
+            case "exit-ok" | "exit-bad" if mortal:
+                event = Exited(instance, 0 if kind == "exit-ok" else 1, "?")
+            case "ready":
+                event = ReportedReady(instance)
+            case "failed":
+                event = ReportedFailed(instance, "?")
+            case "alive":
+                event = AliveFor(instance)
+            case "good":
+                event = ProbeGood(instance)
+            case "missed":
+                event = ProbeMissed(instance, "?")
+            case _:
+                event = Exited("stale", 1, "?")
+        if isinstance(event, NotLaunched | Vanished | Exited):
+            world.running.discard(event.instance)
+        world.tell(event, after=wait)  # asserts that there are never two
+        launches = [effect for effect in world.effects if isinstance(effect, Launch)]
+        assert (world.life.instance is not None) == (world.life.state in ALIVE)
+        assert world.running <= {world.life.instance}
+        if launches and before.state in (State.STOPPED, State.ENDED):
+            assert kind in ("start", "change", "restart", "resume")
+        if kind == "stop" and not before.alive:
+            assert world.life.state is State.STOPPED
+        if before.state is not State.QUARANTINED and world.life.state is State.QUARANTINED:
+            assert len(before.record.restarts) >= budget or before.record.probes
+        if before.state is State.STOPPING and before.after is lives.After.REST and not world.life.alive:
+            assert world.life.state is State.STOPPED
