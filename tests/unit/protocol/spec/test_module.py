@@ -11,13 +11,13 @@ def module(inside, attributes='name="counter"'):
     return f"<recipe><module {attributes}>{inside}</module></recipe>"
 
 
-CRANK = '<crank script="counter.py" function="crank"/>'
+CRANK = '<crank script="counter.py" function="crank">def crank(api): ...</crank>'
 
 
 def test_a_whole_module():
     xml = module(
         """<description>Counts &lt;presses&gt;</description>
-        <crank script="counter.py" function="crank"/>
+        <crank script="counter.py" function="crank">def crank(api): ...</crank>
         <trigger name="Pressed" type="Robot.Button.*.*" after="5"/>
         <trigger name="Ready" type="Psyclone.Ready"/>
         <post name="Count" type="Robot.Count" durable="yes"/>
@@ -30,7 +30,7 @@ def test_a_whole_module():
         <psyprobe><anything at="all"/></psyprobe>""",
         'name="counter" wait="no" restart="on-failure" max-restarts="3" restart-window-ms="60000"'
         ' shutdown-ms="5000" ready-ms="0" depends="synapse, lanes" memory-max-bytes="1000000"'
-        ' cpu-share="0.5" timeout-ms="9" node="b"',
+        ' cpu-share="0.5" timeout-ms="9"',
     )
     step = load_recipe(xml).steps[0]
     assert isinstance(step, ModuleStep)
@@ -39,7 +39,7 @@ def test_a_whole_module():
     assert "&lt;presses&gt;" in step.xml
 
 
-@pytest.mark.parametrize("crank", ['service="synapse"', 'command="/opt/run --port 9"', 'script="a.py"'])
+@pytest.mark.parametrize("crank", ['service="synapse"', 'command="/opt/run --port 9"', 'script="/srv/a.py"'])
 def test_kinds_of_cranks(crank):
     assert load_recipe(module(f"<crank {crank}/>"))
 
@@ -50,7 +50,7 @@ def test_kinds_of_cranks(crank):
         ("", "module", None),
         (CRANK + CRANK, "crank", None),
         ("<crank/>", "crank", None),
-        ('<crank script="a.py" command="b"/>', "crank", "command"),
+        ('<crank script="/a.py" command="b"/>', "crank", "command"),
         ('<crank service="lane"/>', "crank", "service"),
         ('<crank service="lanes" function="a"/>', "crank", "function"),
         (CRANK + '<parameter name="a" type="Integer" value="x"/>', "parameter", "value"),
@@ -66,6 +66,20 @@ def test_kinds_of_cranks(crank):
         (CRANK + "<health/>", "health", None),
         (CRANK + '<health command="a" subject="b"/>', "health", "subject"),
         (CRANK + "<cranq/>", "cranq", None),
+        ('<crank script="a.py"/>', "crank", "script"),
+        ('<crank script="a.py"> </crank>', "crank", "script"),
+        ('<crank script="/a.py" function="a.b"/>', "crank", "function"),
+        ('<crank command="a">text</crank>', "crank", None),
+        ('<crank command="a \'b"/>', "crank", "command"),
+        ('<crank command=" "/>', "crank", "command"),
+        ('<crank script="a.py" source-of="b"/>', "crank", "source-of"),
+        ('<crank command="a" source-of="b"/>', "crank", "source-of"),
+        (CRANK + '<health command="a \'b"/>', "health", "command"),
+        (CRANK + f'<parameter name="a" type="Integer" value="{2**63}"/>', "parameter", "value"),
+        (CRANK + '<trigger name="a" type="A.*" durable="A.B.C"/>', "trigger", "durable"),
+        (CRANK + '<trigger name="a" type="A.*" durable="A.*"/>', "trigger", "durable"),
+        (CRANK + '<post name="a" type="Psyclone.Ready"/>', "post", "type"),
+        (CRANK + '<post name="a" type="Psyclone.Builder.Bake.Data"/>', "post", "type"),
         (CRANK + "text", "module", None),
     ],
 )
@@ -84,6 +98,7 @@ def test_wrong_modules(inside, element, attribute):
         'name="a" depends="b c/d"',
         'name="a" cpu-share="0"',
         'name="a" retries="1"',
+        'name="a" node="b"',
     ],
 )
 def test_wrong_attributes_of_a_module(attributes):

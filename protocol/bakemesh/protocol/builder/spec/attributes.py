@@ -16,7 +16,7 @@ from bakemesh.protocol.builder.spec.problems import listed, quoted, suggestion
 from bakemesh.protocol.errors import NameRefused
 
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
-_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,40})?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PATTERN_LENGTH = 512
 
@@ -175,6 +175,15 @@ class MessageType:
 
 
 @dataclass(frozen=True, slots=True)
+class Types:
+    """Message types without wildcards, divided by blanks or commas."""
+
+    def read(self, text: str) -> tuple[str, ...]:
+        one = MessageType()
+        return tuple(dict.fromkeys(one.read(word) for word in text.replace(",", " ").split()))
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """Names of the kind `what`, divided by commas or blanks."""
 
@@ -182,4 +191,4 @@ class Names:
 
     def read(self, text: str) -> tuple[str, ...]:
         one = Name(self.what)
-        return tuple(one.read(word) for word in text.replace(",", " ").split())
+        return tuple(dict.fromkeys(one.read(word) for word in text.replace(",", " ").split()))

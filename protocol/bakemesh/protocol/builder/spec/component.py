@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, Self
 
 SERVICES = ("synapse", "lanes", "axon", "dashboard")
@@ -48,7 +48,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """Wakes the crank: `type` may hold `*` segments. `durable`: the concrete types among them that are
+    """Wakes the crank: `type` may hold `*` segments (`matches`). `durable`: the concrete types among them that are
     stored, and therefore delivered at least once. `after_ms` delays."""
 
     name: str
@@ -101,8 +101,13 @@ class ComponentSpec:
 
     @property
     def digest(self) -> str:
-        """The same for specs that are the same: 16 hexadecimal digits."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        """The same for specs that are the same, of whatever version: 16 hexadecimal digits.
+
+        What has its default is left out of it, so that a field that a newer version adds changes no digest
+        and an upgrade restarts nothing.
+        """
+        told = json.dumps(_told(self), sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
         """The spec as text, for a journal, a file, a process."""
@@ -133,6 +138,28 @@ class ComponentSpec:
             return spec
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no component spec: {error}") from error
+
+
+def matches(pattern: str, type_: str) -> bool:
+    """Whether a trigger's type, `*` a segment each, takes messages of type `type_`."""
+    wanted, given = pattern.split("."), type_.split(".")
+    return len(wanted) == len(given) and all(
+        each == "*" or each == other for each, other in zip(wanted, given, strict=True)
+    )
+
+
+def _told(value: Any) -> Any:
+    """What a spec says beyond its defaults, as JSON takes it."""
+    if isinstance(value, tuple):
+        return [_told(each) for each in value]
+    if not is_dataclass(value):
+        return value
+    said = {each.name: getattr(value, each.name) for each in fields(value)}
+    defaults = {each.name: each.default for each in fields(value)}
+    return {
+        "kind": type(value).__name__,
+        **{name: _told(each) for name, each in said.items() if each != defaults[name]},
+    }
 
 
 _CRANKS: dict[str, type[Any]] = {cls.__name__: cls for cls in (ScriptCrank, CommandCrank, ServiceCrank)}

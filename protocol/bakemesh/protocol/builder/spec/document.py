@@ -3,7 +3,8 @@
 Guarantees: no DTD, no entities but the five of XML, nothing external (defusedxml); size, depth, number of
 elements and length of attributes are bounded and reading stops at the first bound that is passed, so that a
 bomb costs what its first bytes cost. Element and attribute names are lowered, for they are case-insensitive.
-Left out: comments and processing instructions are dropped, namespaces have no meaning here, and what a name
+Left out: comments and processing instructions are dropped (but `<?bakemesh-from …?>` where it is asked for,
+which says from which file and line what follows comes), namespaces have no meaning here, and what a name
 means is `grammar`'s business.
 """
 
@@ -11,27 +12,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape, quoteattr
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser, ParseError
 
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.spec.problems import Collector, RecipeRefused, quoted
+from bakemesh.protocol.builder.spec.problems import Collector, Line, RecipeRefused, quoted
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a spec may be. `steps` counts those of inner recipes too; depth 1 is the root."""
+    """How large a spec may be. `steps` counts those of inner recipes too; depth 1 is the root. `what`: the
+    document's word in problems."""
 
     xml_bytes: int = 1 << 20
     steps: int = 1_000
     depth: int = 16
     attribute_bytes: int = 64 << 10
     elements: int = 20_000
+    what: str = "recipe"
 
 
 LIMITS: Final = Limits()
+ORIGIN: Final = "bakemesh-from"
 
 
 @dataclass(slots=True)
@@ -62,8 +67,11 @@ class _BoundPassed(Exception):
 class _Tree:
     """The parser's target: builds the nodes, watches the bounds."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, origins: bool) -> None:
         self.limits = limits
+        self._origins = origins
+        self._file: str | None = None
+        self._shift = 0
         self.expat: Any = None
         self.root: Node | None = None
         self._open: list[Node] = []
@@ -71,12 +79,26 @@ class _Tree:
         self._last: Node | None = None  # the element closed last: text goes to its tail
         self._elements = 0
 
+    @property
+    def line(self) -> int:
+        """Where the parser stands, as the author knows it."""
+        here: int = self.expat.CurrentLineNumber
+        return here if self._file is None else Line(here + self._shift, self._file)
+
+    def pi(self, target: str, text: str) -> None:
+        if self._origins and target == ORIGIN:
+            number, _, file = text.partition(" ")
+            if number.isdecimal() and len(number) < 10:
+                self._file, self._shift = unquote(file), int(number) - self.expat.CurrentLineNumber
+
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        line: int = self.expat.CurrentLineNumber
+        line = self.line
         limits = self.limits
         self._elements += 1
         if self._elements > limits.elements:
-            raise _BoundPassed(line, tag, None, f"more than {limits.elements:,} elements; split the recipe")
+            raise _BoundPassed(
+                line, tag, None, f"more than {limits.elements:,} elements; split the {limits.what}"
+            )
         if len(self._open) >= limits.depth:
             raise _BoundPassed(line, tag, None, f"elements are nested deeper than {limits.depth}")
         self._flush()
@@ -125,8 +147,16 @@ class _Tree:
         self._texts.clear()
 
 
-def read(xml: str, limits: Limits, problems: Collector) -> Node:
-    """The root of `xml`. Raises RecipeRefused where it is too large, not well-formed or passes a bound."""
+def origin(number: int, file: str) -> str:
+    """The mark that says: the next line's number is `number`, in `file`; it ends its own line."""
+    return f"<?{ORIGIN} {number - 1} {quote(file)}?>\n"
+
+
+def read(xml: str, limits: Limits, problems: Collector, *, origins: bool = False) -> Node:
+    """The root of `xml`. Raises RecipeRefused where it is too large, not well-formed or passes a bound.
+
+    `origins`: marks made by `origin` count, so that lines are those of the files that a text came from.
+    """
     size = len(xml)
     encoded = b""
     if size <= limits.xml_bytes:
@@ -143,10 +173,10 @@ def read(xml: str, limits: Limits, problems: Collector) -> Node:
         problems.add(
             1, None, None,
             f"the XML is {size:,} bytes long; at most {limits.xml_bytes:,} are allowed"
-            " (split the recipe, or push large data with BakeData)",
+            f" (split the {limits.what}{'' if origins else ', or push large data with BakeData'})",
         )  # fmt: skip
         raise RecipeRefused(problems.problems, Code.TOO_LARGE)
-    tree = _Tree(limits)
+    tree = _Tree(limits, origins=origins)
     parser = DefusedXMLParser(target=tree, encoding="utf-8", forbid_dtd=True)
     expat: Any = parser.parser  # defusedxml's parser is the pure one
     tree.expat = expat
@@ -156,7 +186,7 @@ def read(xml: str, limits: Limits, problems: Collector) -> Node:
     except _BoundPassed as error:
         problems.add(error.line, error.element, error.attribute, error.message)
     except (ParseError, DefusedXmlException) as error:
-        problems.add(*malformed(error, expat.CurrentLineNumber))
+        problems.add(*malformed(error, tree.line))
     else:
         assert isinstance(root, Node)
         return root
@@ -167,7 +197,7 @@ def malformed(error: ParseError | DefusedXmlException, line: int) -> tuple[int, 
     """What to say of the parser's error, as a Collector takes it; `line` is where the parser stood."""
     if isinstance(error, DefusedXmlException):
         return line, None, None, "a document type (<!DOCTYPE …>, entities) is not allowed; remove it"
-    line, column = error.position
+    column = error.position[1]
     reason = str(error).partition(": line ")[0]
     return line, None, None, f"not well-formed XML: {reason}, at column {column + 1}{_hint(reason)}"
 
@@ -176,10 +206,10 @@ _HINTS = {
     "not well-formed (invalid token)": "; is a '<' or '&' meant as text (write &lt;, &amp; or use CDATA),"
     " or a '--' inside a comment?",
     "undefined entity": "; only &lt; &gt; &amp; &quot; &apos; and &#…; are known",
-    "no element found": "; the recipe ends before its elements are closed",
+    "no element found": "; the text ends before its elements are closed",
     "mismatched tag": "; every <element> is closed by </element> with the same letters",
     "duplicate attribute": "; give it once",
-    "junk after document element": "; a recipe has one root element",
+    "junk after document element": "; there is one root element",
 }
 
 

@@ -22,6 +22,7 @@ from bakemesh.protocol.builder.spec.attributes import (
     Percent,
     Text,
     Type,
+    Types,
     Variable,
     Whole,
     YesNo,
@@ -140,7 +141,7 @@ ATTACH: Final = Element(
 
 _MODULE: dict[str, Attribute] = {
     "name": Attribute(Name("module"), required=True),
-    "node": Attribute(Name("Node")),
+    "supervisor": Attribute(YesNo(), False),
     "restart": Attribute(OneOf(("always", "on-failure", "never"))),
     "max-restarts": Attribute(Whole(0, 1_000_000)),
     "restart-window-ms": _ms(1),
@@ -159,6 +160,7 @@ _MODULE_CHILDREN = _by_name(
             "function": Attribute(Text(filled=True)),
             "command": _TEXT,
             "service": Attribute(OneOf(SERVICES)),
+            "source-of": Attribute(Name("module")),
         },
         content=Content.TEXT,  # the script's source, where it travels with the spec
         many=False,
@@ -177,7 +179,8 @@ _MODULE_CHILDREN = _by_name(
         {
             "name": Attribute(Name("trigger"), required=True),
             "type": Attribute(MessageType(wildcards=True), required=True),
-            "after": _ms(),
+            "after": _ms(default=0),
+            "durable": Attribute(Types(), ()),
         },
     ),
     Element(
@@ -201,12 +204,26 @@ _MODULE_CHILDREN = _by_name(
     ),
     ENV,
 )
-MODULE_IGNORED: Final = frozenset({"psyprobe", "catalog", "space"})
+# what else published specs hold: passed over, and in a PsySpec warned of by name
+PUBLISHED: Final = frozenset(
+    ["catalog", "context", "executable", "library", "phase", "psyprobe", "query", "retrieve"]
+    + ["setup", "signal", "space", "stream", "whiteboard"]
+)
 MODULE: Final = Element(
     "module",
     {**_STEP, "wait": Attribute(YesNo(), True), **_MODULE},
     _MODULE_CHILDREN,
-    ignored=MODULE_IGNORED,
+    ignored=PUBLISHED,
+)
+# as an element of a PsySpec: no step, but with a node
+PSYSPEC_MODULE: Final = Element(
+    "module", {**_MODULE, "node": Attribute(Name("Node"))}, _MODULE_CHILDREN, ignored=PUBLISHED
+)
+PSYSPEC_SUPERVISOR: Final = Element(
+    "supervisor",
+    {name: attribute for name, attribute in PSYSPEC_MODULE.attributes.items() if name != "supervisor"},
+    _MODULE_CHILDREN,
+    ignored=PUBLISHED,
 )
 
 # The children of a recipe are its steps; they are read by `load`, each by its own table.

@@ -16,7 +16,7 @@ from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.spec import document, elements, grammar, steps
 from bakemesh.protocol.builder.spec.document import LIMITS, Limits, Node
 from bakemesh.protocol.builder.spec.model import ModuleStep, OnFailure, Recipe, RecipeStep, Step
-from bakemesh.protocol.builder.spec.module import check_module
+from bakemesh.protocol.builder.spec.module import Sources, check_module
 from bakemesh.protocol.builder.spec.problems import Collector, EnoughProblems, RecipeRefused, listed, quoted
 from bakemesh.protocol.builder.spec.references import Earlier, Scope
 
@@ -68,6 +68,7 @@ class _Loader:
         if max_payload is not None:
             self.largest = max(1, min(self.largest, max_payload - grammar.PAYLOAD_MARGIN))
         self._steps = 0
+        self._sources = Sources()
 
     def root(self, node: Node) -> Recipe | None:
         """The recipe of the document's root."""
@@ -103,6 +104,7 @@ class _Loader:
             raise EnoughProblems
         scope = self._scope(node, inner=inner)
         found: list[Step] = []
+        sources = self._sources.beside()
         for index, child in enumerate(node.children):
             element = grammar.STEPS.get(child.name)
             if element is None:
@@ -117,6 +119,8 @@ class _Loader:
                     None,
                     f"this Builder runs no <{child.name}> steps; it runs {listed(here)}",
                 )
+            if child.name == "module":
+                child = sources.put_in(child, problems)
             found.append(self._step(node, child, element, recipe, replace(scope, index=index)))
         return replace(recipe, steps=tuple(found))
 

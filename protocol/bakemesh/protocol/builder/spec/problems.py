@@ -2,8 +2,8 @@
 
 A Problem names file, line, element and attribute as far as they are known and says what would be right. A
 Collector gathers them up to a bound and then stops the reading: a hostile spec costs no more than an honest
-one. Texts are cut so that a hundred problems always fit into one Result. Left out: warnings; whatever is said
-here refuses the spec.
+one. Texts are cut so that a hundred problems always fit into one Result. Left out: warnings; whatever a
+recipe's Collector holds refuses it. (A PsySpec has a second Collector for what is only to be known.)
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import difflib
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.errors import ProtocolError
@@ -19,6 +20,17 @@ from bakemesh.protocol.errors import ProtocolError
 MOST = 100  # problems in one refusal
 MESSAGE_BYTES = 420  # 100 of these and their names stay under the 64 KiB that a Result may give to problems
 NAME_BYTES = 64
+
+
+class Line(int):
+    """A line that knows its file, where a text was put together from several."""
+
+    file: str
+
+    def __new__(cls, number: int, file: str) -> Self:
+        line = super().__new__(cls, number)
+        line.file = file
+        return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +78,7 @@ class EnoughProblems(Exception):
 
 
 class Collector:
-    """Gathers problems of one file, at most `most`."""
+    """Gathers problems, at most `most`. `file`: where a line does not know its own."""
 
     def __init__(self, file: str, most: int = MOST) -> None:
         self.file = file
@@ -77,8 +89,8 @@ class Collector:
         """Takes a problem. Raises EnoughProblems when that was the last one there is room for."""
         self.problems.append(
             Problem(
-                self.file,
-                line,
+                line.file if isinstance(line, Line) else self.file,
+                int(line),
                 clip(element, NAME_BYTES) if element else None,
                 clip(attribute, NAME_BYTES) if attribute else None,
                 clip(message, MESSAGE_BYTES),
