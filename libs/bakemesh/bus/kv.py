@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from bakemesh.bus.errors import (
@@ -38,11 +39,22 @@ _AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key's value and the revision that a compare-and-set names."""
+    """A key's value and the revision that a compare-and-set names. `at`: when it was written, by the server's
+    clock, in seconds since the epoch.
+    """
 
     key: str
     value: bytes
     revision: int
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Every key with its entry, and when that was, by the server's clock."""
+
+    entries: dict[str, Entry]
+    at: float
 
 
 def bucket_config(bucket: str, *, replicas: int = 1, max_bytes: int = -1) -> dict[str, Any]:
@@ -64,6 +76,14 @@ def bucket_config(bucket: str, *, replicas: int = 1, max_bytes: int = -1) -> dic
         "allow_msg_ttl": True,
         "duplicate_window": 120_000_000_000,
     }
+
+
+def seconds(time: str) -> float:
+    """A server's time (RFC 3339) in seconds since the epoch; 0 where it says none."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return 0.0
 
 
 class Bucket:
@@ -126,6 +146,12 @@ class Bucket:
 
     async def entries(self) -> dict[str, Entry]:
         """Every key with its entry, as of now; a key that goes meanwhile is left out."""
+        return (await self.look()).entries
+
+    async def look(self) -> Look:
+        """As `entries`, with the server's time: how old an entry is can be told whatever the clock here
+        says.
+        """
         info = await self._bus.hub_api.stream_info(self._stream, subjects_filter=self._prefix + ">")
         wanted = sorted(subject.removeprefix(self._prefix) for subject in info["state"].get("subjects") or {})
         found: dict[str, Entry] = {}
@@ -133,7 +159,7 @@ class Bucket:
             for entry in await asyncio.gather(*(self.get(key) for key in wanted[start : start + _AT_ONCE])):
                 if entry is not None:
                     found[entry.key] = entry
-        return found
+        return Look(found, seconds(str(info.get("ts", ""))))
 
     async def keys(self) -> list[str]:
         """Every key that has a value, in order."""
@@ -150,7 +176,8 @@ class Bucket:
     def _entry(self, stored: Stored) -> Entry | None:
         if OPERATION in stored.headers or "Nats-Marker-Reason" in stored.headers:
             return None
-        return Entry(stored.subject.removeprefix(self._prefix), stored.payload, stored.sequence)
+        key = stored.subject.removeprefix(self._prefix)
+        return Entry(key, stored.payload, stored.sequence, seconds(stored.time))
 
     async def _write(
         self,

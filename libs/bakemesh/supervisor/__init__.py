@@ -10,11 +10,15 @@
 """
 
 from bakemesh.supervisor.bake import Bake
+from bakemesh.supervisor.cohort import BakeSummary, Cohort, CohortBake, CohortSummary
 from bakemesh.supervisor.errors import (
+    AmbiguousComponent,
     AmbiguousNode,
     AmbiguousRecipeID,
     BakeUnknown,
     Closed,
+    CohortUnknown,
+    ComponentUnknown,
     DataLate,
     DataPruned,
     MessageTooLarge,
@@ -30,17 +34,27 @@ from bakemesh.supervisor.errors import (
     SupervisorError,
 )
 from bakemesh.supervisor.mint import Mint
-from bakemesh.supervisor.nodes import ANY_NODE, NodeInfo
+from bakemesh.supervisor.nodes import ANY_NODE, NodeInfo, NodeState
+from bakemesh.supervisor.notices import Notice, NoticeReader
+from bakemesh.supervisor.operate import ComponentInfo
 from bakemesh.supervisor.recipe import Prepared
 from bakemesh.supervisor.session import Supervisor
 
 __all__ = [
     "ANY_NODE",
+    "AmbiguousComponent",
     "AmbiguousNode",
     "AmbiguousRecipeID",
     "Bake",
+    "BakeSummary",
     "BakeUnknown",
     "Closed",
+    "Cohort",
+    "CohortBake",
+    "CohortSummary",
+    "CohortUnknown",
+    "ComponentInfo",
+    "ComponentUnknown",
     "DataLate",
     "DataPruned",
     "MessageTooLarge",
@@ -48,9 +62,12 @@ __all__ = [
     "MintExhausted",
     "NoNodeAvailable",
     "NodeInfo",
+    "NodeState",
     "NodeUnknown",
     "NodeUnreachable",
     "NotStored",
+    "Notice",
+    "NoticeReader",
     "Prepared",
     "RecipeRejected",
     "ResultTimeout",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -23,12 +23,16 @@ from typing import Any, Generic, Self, TypeVar
 
 from bakemesh.bus import Credentials, Tls
 from bakemesh.protocol.builder.codes import Verb
-from bakemesh.protocol.builder.messages import BakeData, BakeOutcome, BakeStatus, Result
+from bakemesh.protocol.builder.messages import BakeData, BakeOutcome, BakeStatus, Performance, Result
+from bakemesh.protocol.builder.node import ComponentVerb, NodeVerb
 from bakemesh.protocol.identity import Identity
 from bakemesh.supervisor import bake as asynchronous
+from bakemesh.supervisor import cohort as cohorts
 from bakemesh.supervisor import session
 from bakemesh.supervisor.errors import Closed
 from bakemesh.supervisor.nodes import ANY_NODE, NodeInfo
+from bakemesh.supervisor.notices import Notice
+from bakemesh.supervisor.operate import ComponentInfo
 
 T = TypeVar("T")
 
@@ -189,6 +193,67 @@ class Bake:
         return self._loop.call(self._bake.push(request, data))
 
 
+class CohortBake:
+    """One recipe on every member, blocking: see `bakemesh.supervisor.CohortBake`."""
+
+    def __init__(self, loop: _Loop, baking: cohorts.CohortBake) -> None:
+        self._loop, self._baking = loop, baking
+        self.bakes = {node_id: Bake(loop, bake) for node_id, bake in baking.bakes.items()}
+        self.refused = baking.refused
+
+    @property
+    def summary(self) -> cohorts.BakeSummary:
+        """As far as it is known now."""
+        return self._baking.summary
+
+    def ended(self) -> Stream[tuple[str, BakeOutcome]]:
+        """Each outcome with its NodeID as it comes."""
+        return Stream(self._loop, self._loop.call(_made(self._baking.ended)))
+
+    def outcomes(self) -> dict[str, BakeOutcome]:
+        """The outcomes by NodeID, once every member that was heard of has ended."""
+        return self._loop.call(self._baking.outcomes())
+
+    def cancel(self) -> cohorts.CohortSummary:
+        """Cancels every bake that has not ended."""
+        return self._loop.call(self._baking.cancel())
+
+
+class Cohort:
+    """A cohort, blocking: see `bakemesh.supervisor.Cohort`."""
+
+    def __init__(self, loop: _Loop, cohort: cohorts.Cohort) -> None:
+        self._loop, self._cohort = loop, cohort
+
+    @property
+    def name(self) -> str:
+        """The cohort's name."""
+        return self._cohort.name
+
+    def members(self) -> tuple[str, ...]:
+        """The NodeIDs of its members."""
+        return self._loop.call(self._cohort.members())
+
+    def set(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Makes it these nodes."""
+        return self._loop.call(self._cohort.set(nodes))
+
+    def remove(self) -> None:
+        """Forgets it."""
+        self._loop.call(self._cohort.remove())
+
+    def send(self, verb: str, entries: Mapping[str, Any] | None = None) -> cohorts.CohortSummary:
+        """A message to the components of every member that ask for it."""
+        return self._loop.call(self._cohort.send(verb, entries))
+
+    def bake(
+        self, xml: str, *, params: Mapping[str, Any] | None = None, expires_s: float | None = None
+    ) -> CohortBake:
+        """One recipe on every member."""
+        made = self._cohort.bake(xml, params=params, expires_s=expires_s)
+        return CohortBake(self._loop, self._loop.call(made))
+
+
 class Supervisor:
     """A Supervisor, blocking: connects when it is made; a context manager that closes it."""
 
@@ -248,6 +313,35 @@ class Supervisor:
     def nodes(self) -> list[NodeInfo]:
         """Every node that ever reported."""
         return self._loop.call(self._session.nodes())
+
+    @property
+    def performance(self) -> dict[str, Performance]:
+        """The last Performance, by NodeID, of each node where a bake of this Supervisor runs."""
+        return self._session.performance
+
+    def notices(self) -> Stream[Notice]:
+        """What those nodes say from now on."""
+        return Stream(self._loop, self._loop.call(_made(self._session.notices)))
+
+    def cohort(self, name: str) -> Cohort:
+        """A cohort by its name."""
+        return Cohort(self._loop, self._session.cohort(name))
+
+    def cohorts(self) -> dict[str, tuple[str, ...]]:
+        """Every cohort with the NodeIDs of its members."""
+        return self._loop.call(self._session.cohorts())
+
+    def components(self, node: str | None = None) -> list[ComponentInfo]:
+        """Components as their nodes reported them last."""
+        return self._loop.call(self._session.components(node))
+
+    def control_component(self, verb: ComponentVerb, name: str, node: str | None = None) -> Result:
+        """Restart, Stop, Start or Remove."""
+        return self._loop.call(self._session.control_component(verb, name, node))
+
+    def control_node(self, verb: NodeVerb, node: str, *, timeout_s: float | None = None) -> Result:
+        """Drain, Resume or Down."""
+        return self._loop.call(self._session.control_node(verb, node, timeout_s=timeout_s))
 
     def close(self) -> None:
         """Closes the connection and ends the thread. Idempotent."""

@@ -101,7 +101,8 @@ class Directory:
 
     async def _fetch(self) -> list[NodeInfo]:
         try:
-            entries = await self._bucket.entries()
+            look = await self._bucket.look()
         except NotFound:  # no Builder was ever on this mesh
             return []
-        return read_nodes({key: entry.value for key, entry in entries.items()})
+        ages = {key: max(0.0, look.at - entry.at) for key, entry in look.entries.items()}
+        return read_nodes({key: entry.value for key, entry in look.entries.items()}, ages)

@@ -80,6 +80,35 @@ class NodeUnreachable(SupervisorError):
         self.node_id = node_id
 
 
+class ComponentUnknown(SupervisorError):
+    """Raised when no node has reported a component of this name; `known` lists those that are there."""
+
+    def __init__(self, component: str, known: Iterable[str]) -> None:
+        self.component, self.known = component, tuple(known)
+        there = ", ".join(self.known[:50]) if self.known else "none has been reported"
+        super().__init__(f"no component is named {component!r}; known components: {there}")
+
+
+class AmbiguousComponent(SupervisorError):
+    """Raised when several nodes have a component of this name; `node_ids` lists them."""
+
+    def __init__(self, component: str, node_ids: Iterable[str]) -> None:
+        self.component, self.node_ids = component, tuple(node_ids)
+        super().__init__(
+            f"component {component!r} is on several nodes: {', '.join(self.node_ids)}; name the node"
+        )
+
+
+class CohortUnknown(SupervisorError):
+    """Raised when no cohort has this name."""
+
+    def __init__(self, cohort: str) -> None:
+        super().__init__(
+            f"there is no cohort {cohort!r}; make it with `bakemesh cohort set`, or in a PsySpec"
+        )
+        self.cohort = cohort
+
+
 class BakeUnknown(SupervisorError):
     """Raised when neither the status streams nor the inbox hold anything of a RecipeID."""
 

@@ -21,9 +21,12 @@ from bakemesh.bus.errors import BusError, RequestTimeout
 from bakemesh.bus.replies import InboxReply
 from bakemesh.protocol import names
 from bakemesh.protocol.builder.codes import Code
+from bakemesh.protocol.builder.messages import Performance, Result
+from bakemesh.protocol.builder.node import ComponentVerb, NodeVerb
 from bakemesh.protocol.identity import Identity
-from bakemesh.supervisor import deliver, recipe
+from bakemesh.supervisor import deliver, operate, recipe
 from bakemesh.supervisor.bake import Bake
+from bakemesh.supervisor.cohort import Cohort, read_cohorts
 from bakemesh.supervisor.control import ControlSequence
 from bakemesh.supervisor.directory import Directory, Place
 from bakemesh.supervisor.errors import Closed, RecipeRejected
@@ -31,6 +34,8 @@ from bakemesh.supervisor.find import locate
 from bakemesh.supervisor.live import LiveStatus
 from bakemesh.supervisor.mint import CounterMint, FolderMint, Mint
 from bakemesh.supervisor.nodes import ANY_NODE, NodeInfo
+from bakemesh.supervisor.notices import LiveNotices, NoticeReader
+from bakemesh.supervisor.operate import ComponentInfo
 from bakemesh.supervisor.recipe import Order, Prepared
 from bakemesh.supervisor.streams import ReverseStreams
 
@@ -109,6 +114,7 @@ class Supervisor:
             self._mint = self._given_mint or (
                 FolderMint(bus, self.name, self._state) if self._state else CounterMint(bus, self.name)
             )
+            self._notices = LiveNotices(bus)
             self._live = LiveStatus(bus, self.name, self.streams, self.controls)
             await self._live.start()
         except BaseException:
@@ -128,6 +134,7 @@ class Supervisor:
         await asyncio.gather(*self._late.values(), return_exceptions=True)
         if self._live is not None:
             await self._live.close(f"Supervisor {self.name} was closed")
+            await self._notices.close(f"Supervisor {self.name} was closed")
         for reader in list(self._readers):
             with contextlib.suppress(BusError):
                 await reader.release()
@@ -307,6 +314,57 @@ class Supervisor:
         """Every node that ever reported on this mesh, with its last SystemStatus."""
         return await self.directory.nodes()
 
+    # -- nodes, components, cohorts
+
+    @property
+    def performance(self) -> dict[str, Performance]:
+        """The last Performance, by NodeID, of each node where a bake of this Supervisor runs."""
+        self._check_open()
+        return dict(self._notices.latest)
+
+    def notices(self) -> NoticeReader:
+        """What those nodes say from now on: Performance, and messages to cohorts that they are in."""
+        return self.track(self._notices.reader())
+
+    def cohort(self, name: str) -> Cohort:
+        """A cohort by its name, which need not exist yet. Raises NameRefused."""
+        return Cohort(self, name)
+
+    async def cohorts(self) -> dict[str, tuple[str, ...]]:
+        """Every cohort with the NodeIDs of its members."""
+        self._check_open()
+        return await read_cohorts(self.bus)
+
+    async def components(self, node: str | None = None) -> list[ComponentInfo]:
+        """Components as their nodes reported them last: of one node, or of all. Raises NodeUnknown."""
+        nodes = await self.directory.nodes()
+        if node is not None:
+            wanted = (await self.directory.find(node)).node_id
+            nodes = [each for each in nodes if each.node_id == wanted]
+        return operate.components(nodes)
+
+    async def control_component(self, verb: ComponentVerb, name: str, node: str | None = None) -> Result:
+        """Restart, Stop, Start or Remove: a right of its owner and of operators.
+
+        Raises ComponentUnknown and AmbiguousComponent, without a node; NodeUnknown, NodeUnreachable,
+        ResultTimeout.
+        """
+        self._check_open()
+        if node is None:
+            node_id = operate.find_component(await self.components(), name, None).node_id
+        else:
+            node_id = (await self.directory.find(node)).node_id
+        return await operate.control_component(self.bus, self.name, node_id, verb, name)
+
+    async def control_node(self, verb: NodeVerb, node: str, *, timeout_s: float | None = None) -> Result:
+        """Drain, Resume or Down: an operator's right. `timeout_s`: bakes that run on after so long are
+        cancelled. Raises NodeUnknown, NodeUnreachable, ResultTimeout, AccessDenied.
+        """
+        self._check_open()
+        node_id = (await self.directory.find(node)).node_id
+        timeout_ms = None if timeout_s is None else round(timeout_s * 1000)
+        return await operate.control_node(self.bus, self.name, node_id, verb, timeout_ms)
+
     async def release(self, bake: Bake) -> None:
         """See `Bake.close`."""
         key = bake.identity.key
@@ -321,7 +379,10 @@ class Supervisor:
         return reader
 
     def _handle(self, identity: Identity, *, suspect: bool = False) -> Bake:
-        return Bake(self, identity, self._heard.feed(identity, suspect=suspect))
+        feed = self._heard.feed(identity, suspect=suspect)
+        if identity.supervisor == self.name:
+            self._notices.hold(identity, feed)
+        return Bake(self, identity, feed)
 
     # -- Results that come later
 

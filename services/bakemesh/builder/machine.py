@@ -116,7 +116,7 @@ def field_of(text: str | None, name: str) -> int | None:
 
 
 def contained(memory: Memory | None, limit: int | None, current: int | None, cache: int) -> Memory | None:
-    """The memory of the machine, or of a container whose limit is tighter. `cache`: what it would give back."""
+    """Memory of the machine, or of a container whose limit is tighter. `cache`: bytes it would give back."""
     if limit is None or current is None or (memory is not None and limit >= memory.total):
         return memory
     return Memory(max(0, min(limit, current - cache)), limit)

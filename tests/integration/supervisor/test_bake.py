@@ -233,7 +233,7 @@ async def test_nodes_by_name_id_any_and_unknown(tmp_path: Path) -> None:
             assert (await supervisor.bake(RECIPE, node="any")).node == "delta"
             await other.report(draining=True)
             await supervisor.nodes()
-            with pytest.raises(NoNodeAvailable, match="delta=c1 draining"):
+            with pytest.raises(NoNodeAvailable, match="delta=c1 drained"):
                 await supervisor.bake(RECIPE)
 
 

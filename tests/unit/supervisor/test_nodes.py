@@ -92,5 +92,5 @@ def test_what_was_sent_since_the_last_report_counts() -> None:
 def test_draining_and_dead_nodes_take_nothing() -> None:
     drains = system_status("alpha", "a1", draining=True)
     assert [one.name for one in by_load(nodes(drains, BETA))] == ["beta"]
-    with pytest.raises(NoNodeAvailable, match=r"alpha=a1 draining, beta=b1 gone"):
+    with pytest.raises(NoNodeAvailable, match=r"alpha=a1 drained, beta=b1 unresponsive"):
         by_load(nodes(drains, BETA, dead=("b1",)))
