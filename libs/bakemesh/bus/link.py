@@ -48,6 +48,7 @@ _MOMENT_S = 0.01
 _PONG_LOOK_S = 0.25
 _DENIED = re.compile(r'permissions violation for (publish|subscription)[^"]*"([^"]+)"', re.IGNORECASE)
 _STATUS = "Status"
+_CONNECTED = Client.CONNECTED
 
 
 class Link:
@@ -222,10 +223,7 @@ class Link:
     ) -> None:
         """Hands one message to the server. Raises NotConnected, BusClosed, MessageTooLarge."""
         client = self._client
-        if not client.is_connected or self._gone is not None:
-            self._check_open()
-            raise NotConnected(f"{subject}: not sent, the link to {', '.join(self.settings.servers)} is down")
-        if headers is None and client._status == Client.CONNECTED:  # and not draining
+        if headers is None and client._status == _CONNECTED and self._gone is None:  # and not draining
             begin = framing.opening(subject)
             if begin is not None and (not reply or framing.is_token(reply)):
                 size = len(payload)
@@ -234,6 +232,9 @@ class Link:
                 if framing.push(client, framing.plain(begin, reply, payload), size):
                     await framing.settle(client, turn=True)
                 return
+        if not client.is_connected or self._gone is not None:
+            self._check_open()
+            raise NotConnected(f"{subject}: not sent, the link to {', '.join(self.settings.servers)} is down")
         try:
             await client.publish(subject, payload, reply, None if headers is None else dict(headers))
         except nats.errors.MaxPayloadError:

@@ -107,8 +107,8 @@ def admit(
     if is_control and len(payload) > CONTROL_BYTES:
         detail = f"{len(payload)} bytes; a control has at most {CONTROL_BYTES}"
         return Refusal(Cause.UNDECODABLE, detail, where.party, where, reply=answer_to, type=where.type)
-    received = message.quickly(payload)
-    if received is None or received[0] != where.type:
+    received = message.quickly(payload, where.type)
+    if received is None:
         outcome = _the_long_way(where, answer_to, payload)
         if isinstance(outcome, Refusal):
             return outcome

@@ -12,69 +12,27 @@ purpose: where a message may be sent (see `subjects`) and whether to believe it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
-    Literal,
     NamedTuple,
     Self,
     TypeVar,
-    Union,
     cast,
-    get_args,
-    get_origin,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bakemesh.protocol import envelope, quick
+from bakemesh.protocol import envelope, quick, scalars
 from bakemesh.protocol.errors import MessageError
-
-
-class _ZeroOrOne:
-    """Takes the integers 0 and 1, and bool; nothing that merely looks like it (1.0, "yes")."""
-
-    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
-        # Two core validators and the builtin `bool`: no Python function runs on the way.
-        bit = core_schema.int_schema(strict=True, ge=0, le=1)
-        return core_schema.union_schema(
-            [
-                core_schema.no_info_after_validator_function(bool, bit),
-                core_schema.bool_schema(strict=True),
-            ],
-            mode="left_to_right",
-            custom_error_type="flag",
-            custom_error_message="must be 0 or 1",
-        )
-
-    def __get_pydantic_json_schema__(
-        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {"type": "integer", "enum": [0, 1]}
-
+from bakemesh.protocol.scalars import ZeroOrOne
 
 # Flags are 0 and 1 on the wire (the simplest consumer compares `== 1`), bool in a model.
-Flag = Annotated[bool, _ZeroOrOne()]
+Flag = Annotated[bool, ZeroOrOne()]
 # Bytes on the wire; text is accepted and taken as UTF-8.
 Payload = Annotated[bytes, Field(strict=False)]
-
-
-_SCALARS = frozenset({str, bytes, int, bool, float, type(None)})
-
-
-def _is_plain(annotation: Any) -> bool:
-    """Whether its values are scalars, or lists of them."""
-    if annotation in _SCALARS:
-        return True
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _is_plain(arguments[0])
-    if origin is Literal:
-        return all(type(each) in _SCALARS for each in arguments)
-    return origin in (Union, UnionType, list) and all(_is_plain(each) for each in arguments)
 
 
 class Message(BaseModel):
@@ -97,7 +55,7 @@ class Message(BaseModel):
     _key_of: ClassVar[dict[str, str]] = {}  # field → entry key
     _keys: ClassVar[frozenset[str]] = frozenset()  # entry keys
     _flags: ClassVar[tuple[tuple[str, str], ...]] = ()  # (field, entry key) of those that are 0 or 1
-    plain: ClassVar[bool] = False  # every entry is a scalar, or a list of them
+    _plan: ClassVar[quick.Plan | None] = None  # how it is read and written the short way
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -107,8 +65,21 @@ class Message(BaseModel):
         cls._keys = frozenset(cls._key_of.values())
         cls._canonical = {key.lower(): key for key in cls._keys}
         cls._flags = tuple((name, cls._key_of[name]) for name, field in fields if field.annotation is bool)
-        own_reading = any("from_entries" in vars(each) for each in cls.__mro__ if each is not Message)
-        cls.plain = not own_reading and all(_is_plain(field.annotation) for _, field in fields)
+        plain = scalars.describe(cls, Message)
+        own = cls.entries is not Message.entries or any(
+            "from_entries" in vars(each) for each in cls.__mro__ if each is not Message
+        )
+        cls._plan = None if own else quick.plan(plain)
+
+    if not TYPE_CHECKING:  # a type checker would take every attribute for one that is there
+
+        def __getattr__(self, name: str) -> Any:
+            # One that came the short way has this only when somebody asks: few do.
+            if name != "__pydantic_fields_set__":
+                return super().__getattr__(name)
+            given = {name for name, value in self.__dict__.items() if value is not None}
+            object.__setattr__(self, "__pydantic_fields_set__", given)
+            return given
 
     @property
     def type(self) -> str:
@@ -172,6 +143,11 @@ class Received(NamedTuple):
 
 
 _tuple = tuple.__new__
+_new = object.__new__
+# What a model is made of; frozen ones can be written by these alone.
+_put_values, _put_extra, _put_private = (
+    vars(BaseModel)[slot].__set__ for slot in ("__dict__", "__pydantic_extra__", "__pydantic_private__")
+)
 _types: dict[str, type[Message]] = {}
 _families: dict[str, type[Message]] = {}
 M = TypeVar("M", bound=Message)
@@ -221,15 +197,13 @@ def encode(
 
     `type` is only for a GenericMessage or another family member, whose model does not know its own.
     """
-    entries, kind = message.entries(), type or message.TYPE
-    if message.plain and quick.write is not None and not message.__pydantic_extra__:
+    kind, plan = type or message.TYPE, message._plan
+    if plan is not None and not message.__pydantic_extra__:
         try:
-            return quick.write(
-                {"v": 1, "type": kind, "id": id, "created": created, "from": sender, "entries": entries}
-            )
+            return plan.write(kind, id, created, sender, message.__dict__)
         except (TypeError, ValueError, OverflowError):
             pass  # the long way says what is wrong
-    return envelope.pack(kind, id, created, sender, entries)
+    return envelope.pack(kind, id, created, sender, message.entries())
 
 
 def opened(found: tuple[str, bytes, int, str, dict[Any, Any]]) -> Received:
@@ -240,24 +214,27 @@ def opened(found: tuple[str, bytes, int, str, dict[Any, Any]]) -> Received:
     return _tuple(Received, (kind, id, created, sender, model.from_entries(entries, kind)))
 
 
-def quickly(payload: bytes | bytearray | memoryview) -> Received | None:
-    """The message in `payload` where the short way reads it; None: the long way is to judge. Never raises."""
-    if quick.read is None:
+def quickly(payload: bytes | bytearray | memoryview, kind: str) -> Received | None:
+    """The message of type `kind` in `payload` where the short way reads it; None: the long way is to judge.
+    Never raises.
+    """
+    model = _types.get(kind)
+    if model is None or (plan := model._plan) is None:
         return None
     try:
-        found = quick.read(payload)
-        kind = found.type
-        model = _types.get(kind)
-        if model is None or not model.plain:
-            return None
-        message = model.__pydantic_validator__.validate_python(found.entries, by_alias=True, by_name=False)
+        found, values = plan.read(payload)
     except (ValueError, RecursionError):
         return None
-    if len(message.__pydantic_fields_set__) != len(found.entries):
-        return None  # it has an entry that the type does not know
+    if found.type != kind:
+        return None
+    # The values are checked: what pydantic's validator would do with them, without looking at them again.
+    message = _new(model)
+    _put_values(message, values)
+    _put_extra(message, None)
+    _put_private(message, None)
     return _tuple(Received, (kind, found.id, found.created, found.sender, message))
 
 
 def decode(payload: bytes | bytearray | memoryview) -> Received:
     """The message in `payload`. Raises MessageError and nothing else, whatever the bytes."""
-    return quickly(payload) or opened(envelope.fields_of(payload))
+    return opened(envelope.fields_of(payload))

@@ -28,10 +28,10 @@ def test_all_works_without_msgspec() -> None:
         "import sys; sys.modules['msgspec'] = None\n"
         "from bakemesh.protocol import message, quick\n"
         "from bakemesh.protocol.builder.messages import BakeStatus\n"
-        "assert quick.read is None and quick.write is None\n"
+        "assert not quick.installed\n"
         f"made = BakeStatus.from_entries({STATUS!r})\n"
         f"payload = message.encode(made, id={ID!r}, created=7, sender='b@n')\n"
-        "assert message.quickly(payload) is None\n"
+        "assert message.quickly(payload, BakeStatus.TYPE) is None\n"
         "assert message.decode(payload).message == made\n"
         "print(payload.hex())\n"
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ConfigDict, Field, field_validator
 
 from bakemesh.protocol import envelope, message
 from bakemesh.protocol.builder.messages import (
@@ -20,6 +21,7 @@ from bakemesh.protocol.builder.messages import (
 )
 from bakemesh.protocol.errors import MessageError
 from bakemesh.protocol.message import GenericMessage, Received
+from bakemesh.protocol.scalars import describe
 
 pytest.importorskip("msgspec")
 
@@ -33,6 +35,8 @@ DATA = WHO | {
     "stream": "stdout",
     "data": b"\x00\xff",
     "finalchunk": 1,
+    "partial": 0,
+    "aborted": 0,
 }
 SUCCESS = STATUS | {"final": 1, "outcome": "success", "failedsteps": [1, 2], "lastseq": 9}
 SAMPLES = {BakeStatus.TYPE: STATUS, BakeData.TYPE: DATA, BakeSuccess.TYPE: SUCCESS}
@@ -64,9 +68,16 @@ def long_way(payload: bytes) -> Received | None:
         return None
 
 
+def short_way(payload: bytes) -> Received | None:
+    """What it reads when it is told the right type; told another one, it must read nothing."""
+    found = [read for kind in (*message.types(), "") if (read := message.quickly(payload, kind)) is not None]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
 def same(payload: bytes) -> bool:
     """Whether the short way read it; it must then be what the long way reads."""
-    quickly = message.quickly(payload)
+    quickly = short_way(payload)
     if quickly is None:
         return False
     slowly = long_way(payload)
@@ -107,7 +118,7 @@ def test_plain_messages_are_read_quickly(kind: str) -> None:
     ],
 )
 def test_whatever_is_not_plainly_right_goes_the_long_way(payload: bytes) -> None:
-    assert message.quickly(payload) is None
+    assert short_way(payload) is None
 
 
 @given(
@@ -170,6 +181,14 @@ def test_the_same_bytes_are_written(
     assert quickly_written(made) == slowly_written(made)
 
 
+@pytest.mark.parametrize("more", range(10))
+def test_the_same_bytes_are_written_of_few_entries_and_of_many(more: int) -> None:
+    ints = ("stepindex", "attempt", "exitcode", "lastseq", "ctrlseq")
+    optional = dict.fromkeys(ints, 1) | dict.fromkeys(("outcome", "step", "verb", "issuedby", "request"), "x")
+    made = BakeStatus.from_entries(STATUS | dict(list(optional.items())[:more]))
+    assert quickly_written(made) == slowly_written(made)
+
+
 @given(st.binary(max_size=300))
 def test_the_same_output_is_written(data: bytes) -> None:
     made = BakeData.from_entries(DATA | {"data": data})
@@ -182,10 +201,78 @@ def test_what_cannot_be_written_is_told_by_the_long_way() -> None:
         quickly_written(made)
 
 
+@pytest.mark.parametrize("without", ["final", "summary"])
+def test_what_is_absent_is_read_alike(without: str) -> None:
+    same(sealed(BakeStatus.TYPE, {key: value for key, value in STATUS.items() if key != without}))
+
+
+def test_what_was_given_is_known_when_it_is_asked_for() -> None:
+    read = message.quickly(sealed(BakeStatus.TYPE, STATUS), BakeStatus.TYPE)
+    assert read is not None
+    copied = read.message.model_copy(update={"pct": 5})
+    assert copied.model_fields_set == read.message.model_fields_set
+    assert set(read.message.model_dump(exclude_unset=True)) == read.message.model_fields_set
+    with pytest.raises(AttributeError):
+        read.message.nothing  # type: ignore[attr-defined] # noqa: B018
+
+
+def plain(cls: type[message.Message]) -> bool:
+    return describe(cls, message.Message) is not None
+
+
 def test_which_types_are_plain() -> None:
-    assert BakeStatus.plain
-    assert BakeData.plain
-    assert BakeControl.plain
-    assert not RecipeMessage.plain  # params; and it reads its entries in its own way
-    assert not Result.plain
+    assert plain(BakeStatus)
+    assert plain(BakeSuccess)
+    assert plain(BakeData)
+    assert plain(BakeControl)
+    assert not plain(RecipeMessage)  # params
+    assert not plain(Result)
     assert not GenericMessage.TYPE  # never registered, so never read this way
+
+
+class Checked(message.Message):
+    size: int
+
+    @field_validator("size")
+    @classmethod
+    def even(cls, size: int) -> int:
+        if size % 2:
+            raise ValueError("must be even")
+        return size
+
+
+class Configured(message.Message):
+    model_config = ConfigDict(str_max_length=3)
+    text: str
+
+
+class Bounded(message.Message):
+    size: Annotated[int, Field(multiple_of=3)]
+
+
+class Worded(message.Message):
+    word: Annotated[str, Field(pattern="a+")]
+
+
+class Made(message.Message):
+    names: list[str] = Field(default_factory=list)
+
+
+class Nullable(message.Message):
+    size: int | None
+
+
+class Aware(message.Message):
+    size: int
+
+    def model_post_init(self, _context: Any) -> None:
+        assert self.size
+
+
+class Nested(message.Message):
+    rows: list[list[int]]
+
+
+@pytest.mark.parametrize("cls", [Checked, Configured, Bounded, Worded, Made, Nullable, Aware, Nested])
+def test_what_only_pydantic_does_is_left_to_it(cls: type[message.Message]) -> None:
+    assert not plain(cls)
