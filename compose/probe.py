@@ -56,9 +56,8 @@ def ask(url: str, wanted: str) -> None:
         if seed := os.environ.get("BAKEMESH_CREDS"):
             asked |= credentials(json.loads(greeting[5:]).get("nonce", ""), seed)
         inbox = f"_INBOX.builder-{wanted}.probe{secrets.token_hex(8)}"
-        link.sendall(
-            f"CONNECT {json.dumps(asked)}\r\nSUB {inbox} 1\r\nPUB $SRV.PING.builder {inbox} 0\r\n\r\n".encode()
-        )
+        lines = (f"CONNECT {json.dumps(asked)}", f"SUB {inbox} 1", f"PUB $SRV.PING.builder {inbox} 0", "", "")
+        link.sendall("\r\n".join(lines).encode())
         while (left := deadline - time.monotonic()) > 0:
             link.settimeout(left)
             line = stream.readline()

@@ -3,13 +3,14 @@
 `<mesh>-status` sources every node's Status, `<mesh>-data` the Data of nodes on leaves alone (bytes on the
 same server are not stored twice). Two updates of a list at once would lose one of them without a word, so
 the lists have one writer in the mesh, by the lock `lock.sources`, which rebuilds them from the nodes bucket
-every few seconds. Every Builder runs one `Sources`; one of them holds the lock. Left out: the streams'
-sizes and rules (`streams`).
+every few seconds, and at once has the hub draw again from a leaf that is back (`returning`). Every Builder
+runs one `Sources`; one of them holds the lock. Left out: the streams' sizes and rules (`streams`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
@@ -20,9 +21,12 @@ from bakemesh.bus.claim import Lock
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusClosed, BusError, NotFound
 from bakemesh.bus.kv import Bucket, Entry
+from bakemesh.bus.returning import Returning
 from bakemesh.bus.sizes import Sizes
 from bakemesh.bus.streams import DEFAULT_SIZES, ensure_hub_data, ensure_hub_status, source
-from bakemesh.protocol import storage
+from bakemesh.bus.verbs import Subscription
+from bakemesh.protocol import storage, subjects
+from bakemesh.protocol.admit import Delivery
 from bakemesh.protocol.builder.messages import SystemStatus
 from bakemesh.protocol.errors import ProtocolError
 from bakemesh.protocol.message import decode
@@ -87,6 +91,9 @@ class Sources:
         self._bus, self._sizes, self._every_s = bus, sizes, every_s
         self._lock = Lock(bus, LOCK, f"{bus.settings.sender} {secrets.token_hex(8)}")
         self._nodes = Bucket(bus, storage.nodes_bucket(bus.mesh))
+        self._returning = Returning(bus)
+        self._hearing: Subscription | None = None
+        self._due = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -99,18 +106,39 @@ class Sources:
             self._runner.cancel()
             await asyncio.gather(self._runner, return_exceptions=True)
             self._runner = None
+        with contextlib.suppress(BusError):
+            await self._hear(False)
         await self._lock.release()
 
     async def _run(self) -> None:
         while True:
+            self._due.clear()
             try:
-                if self._lock.held or await self._lock.try_take():
+                held = self._lock.held or await self._lock.try_take()
+                await self._hear(held)
+                if held:
                     await self.reconcile()
+                    await self._returning.renew(asyncio.get_running_loop().time())
             except BusClosed:
                 return
             except BusError as error:
                 log.info("source lists: %s", error)
-            await asyncio.sleep(self._every_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._due.wait()
+
+    async def _hear(self, wanted: bool) -> None:
+        """Listens to the nodes' signs of life while the lists are kept here, and only then."""
+        if wanted and self._hearing is None:
+            everyone = subjects.pattern(self._bus.mesh, subjects.SYSTEM_STATUS)
+            self._hearing = await self._bus.subscribe(everyone, self._heard)
+        elif not wanted and self._hearing is not None:
+            hearing, self._hearing = self._hearing, None
+            await hearing.stop()
+
+    def _heard(self, delivery: Delivery) -> None:
+        if self._returning.heard(delivery.subject.node_id):
+            self._due.set()
 
     async def reconcile(self) -> bool:
         """Brings both lists to what the nodes bucket says, once; whether something changed.
