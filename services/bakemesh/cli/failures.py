@@ -29,6 +29,9 @@ _CODES: dict[str, Exit] = {
     "NotStored": Exit.UNREACHABLE,
     "AmbiguousNode": Exit.USAGE,
     "AmbiguousRecipeID": Exit.USAGE,
+    "AmbiguousComponent": Exit.USAGE,
+    "ComponentUnknown": Exit.USAGE,
+    "CohortUnknown": Exit.USAGE,
     "BakeUnknown": Exit.USAGE,
     "MessageTooLarge": Exit.USAGE,
     "DataPruned": Exit.INTEGRITY,
@@ -49,11 +52,14 @@ _INPUT_CODES = frozenset(
         "malformed_verb",
         "unknown_recipe",
         "unknown_request",
+        "unknown_component",
+        "unknown_cohort",
     }
 )
 _ADVICE = {
     "NoStore": "is JetStream on, and is a Builder running?",
     "NodeUnreachable": "start one there (`bakemesh up`), or see `bakemesh nodes`",
+    "AmbiguousComponent": "choose with --node",
     "AmbiguousRecipeID": "choose with --supervisor (and --node)",
     "AccessDenied": "give an identity with --creds, or the right name with --supervisor",
 }

@@ -51,13 +51,14 @@ async def _control(call: Call) -> int:
     return show_result(call, result)
 
 
-def show_result(call: Call, result: object) -> int:
-    """Prints a typed Result; its exit code."""
+def show_result(call: Call, result: object, about: str | None = None) -> int:
+    """Prints a typed Result; its exit code. `about`: what it was asked of, if no bake."""
     accepted, code = bool(result.accepted), str(result.code)  # type: ignore[attr-defined]
     if call.screen.machine:
         call.screen.document({**result.entries(), "accepted": accepted})  # type: ignore[attr-defined]
     else:
         word = "accepted" if accepted else f"refused, {code}"
-        text = f"{result.verb} {call.args.recipe_id}: {word}: {result.summary}"  # type: ignore[attr-defined]
+        what = call.args.recipe_id if about is None else about
+        text = f"{result.verb} {what}: {word}: {result.summary}"  # type: ignore[attr-defined]
         (call.screen.say if accepted else call.screen.note)(text if accepted else f"bakemesh: {text}")
     return Exit.DONE if accepted else code_of_result(code)
