@@ -48,8 +48,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """Wakes the crank: `type` may hold `*` segments (`matches`). `durable`: the concrete types among them that are
-    stored, and therefore delivered at least once. `after_ms` delays."""
+    """Wakes the crank: `type` may hold `*` segments (`matches`). `durable`: the concrete types among them
+    that are stored, and therefore delivered at least once. `after_ms` delays."""
 
     name: str
     type: str

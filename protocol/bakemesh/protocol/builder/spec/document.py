@@ -224,23 +224,29 @@ def write(node: Node, attributes: dict[str, str] | None = None) -> str:
     return "".join(parts)
 
 
+def opening(name: str, attributes: dict[str, str]) -> str:
+    """An element's start tag, but for its end: `>` or `/>`."""
+    return f"<{name}" + "".join(f" {key}={quoteattr(value, _KEPT)}" for key, value in attributes.items())
+
+
 def _write(node: Node, attributes: dict[str, str], parts: list[str]) -> None:
-    given = "".join(f" {key}={quoteattr(value, _KEPT)}" for key, value in attributes.items())
+    tag = opening(node.name, attributes)
     if not node.children and not node.text:
-        parts.append(f"<{node.name}{given}/>")
+        parts.append(f"{tag}/>")
         return
-    parts.append(f"<{node.name}{given}>")
-    parts.append(_text(node.text))
+    parts.append(f"{tag}>")
+    parts.append(written(node.text))
     for child in node.children:
         _write(child, child.attributes, parts)
-        parts.append(_text(child.tail))
+        parts.append(written(child.tail))
     parts.append(f"</{node.name}>")
 
 
 _KEPT = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
 
 
-def _text(text: str) -> str:
+def written(text: str) -> str:
+    """A text as it stands in XML."""
     escaped = escape(text, {"\r": "&#13;"})
     if len(escaped) - len(text) <= 12 or "\r" in text:
         return escaped

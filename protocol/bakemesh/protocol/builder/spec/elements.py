@@ -9,7 +9,16 @@ from typing import Any
 
 from bakemesh.protocol.builder.spec import references
 from bakemesh.protocol.builder.spec.document import Node, shown
-from bakemesh.protocol.builder.spec.grammar import EVERYWHERE, MODULE, RECIPE, Attribute, Content, Element
+from bakemesh.protocol.builder.spec.grammar import (
+    EVERYWHERE,
+    MODULE,
+    PSYSPEC_MODULE,
+    PSYSPEC_SUPERVISOR,
+    RECIPE,
+    Attribute,
+    Content,
+    Element,
+)
 from bakemesh.protocol.builder.spec.problems import Collector, listed, quoted, suggestion
 
 Values = dict[str, Any]
@@ -58,9 +67,11 @@ def _no_reference(text: str, attribute: Attribute) -> str:
 
 def _unknown_attribute(name: str, element: Element) -> str:
     if name.startswith("{") or ":" in name:
-        return "unknown attribute; namespaces mean nothing in a recipe"
+        return "unknown attribute; namespaces mean nothing here"
     if element is MODULE and name == "node":
         return "has a meaning in a PsySpec alone; in a recipe put the module into a <recipe node=…>"
+    if element in (PSYSPEC_MODULE, PSYSPEC_SUPERVISOR) and name in MODULE.attributes:
+        return "belongs to a <module> step of a recipe, not to one of a PsySpec"
     if near := suggestion(name, element.attributes):
         return f"unknown attribute{near}"
     owners = list(dict.fromkeys(owner.name for owner in EVERYWHERE if name in owner.attributes))

@@ -206,8 +206,10 @@ _MODULE_CHILDREN = _by_name(
 )
 # what else published specs hold: passed over, and in a PsySpec warned of by name
 PUBLISHED: Final = frozenset(
-    ["catalog", "context", "executable", "library", "phase", "psyprobe", "query", "retrieve"]
-    + ["setup", "signal", "space", "stream", "whiteboard"]
+    {
+        *("catalog", "context", "executable", "library", "phase", "psyprobe", "query"),
+        *("retrieve", "setup", "signal", "space", "stream", "whiteboard"),
+    }
 )
 MODULE: Final = Element(
     "module",

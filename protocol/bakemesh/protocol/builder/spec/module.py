@@ -37,10 +37,12 @@ from bakemesh.protocol.builder.spec.problems import (
 )
 from bakemesh.protocol.builder.spec.references import Scope
 from bakemesh.protocol.errors import ProtocolError
+from bakemesh.protocol.rights import BUILDER_PREFIX, STARTUP_PREFIX
 from bakemesh.protocol.subjects import travels
 
 SHARED_BYTES: Final = 16 << 20  # of sources put in by `source-of`, in one document
 INTEGERS: Final = 1 << 63
+_OTHERS = (BUILDER_PREFIX, STARTUP_PREFIX)
 _UNIQUE = ("parameter", "trigger", "post", "env")
 # a step's own XML: of a recipe that was within its bounds, but with marks of its own and a shared source
 _STEP_LIMITS: Final = Limits(xml_bytes=64 << 20, attribute_bytes=1 << 20, elements=100_000, what="module")
@@ -139,6 +141,11 @@ def read_module(
     found = elements.children(node, element, problems, scope)
     if values["name"] is not None and values["name"] in (values["depends"] or ()):
         problems.add(node.line, node.name, "depends", f"module {quoted(values['name'])} depends on itself")
+    if (values["name"] or "").startswith(_OTHERS):
+        problems.add(
+            node.line, node.name, "name",
+            f"names that begin with {' or '.join(map(quoted, _OTHERS))} are those of a node's services",
+        )  # fmt: skip
     for crank, given in found["crank"]:
         _check_crank(crank, given, problems)
     for parameter, given in found["parameter"]:

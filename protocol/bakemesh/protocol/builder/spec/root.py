@@ -37,6 +37,17 @@ def root_name(xml: str) -> str | None:
 
     None where no such root can be read within 1 MiB: `load_recipe` says why. It raises nothing.
     """
+    root = _root(xml)
+    return root.name if root is not None and root.tag.lower() == "recipe" else None
+
+
+def root_kind(xml: str) -> str | None:
+    """The name of the root, lowered: `recipe`, `psyspec`; None where none can be read. It raises nothing."""
+    root = _root(xml)
+    return None if root is None else root.tag.lower()
+
+
+def _root(xml: str) -> _RootOnly | None:
     root = _RootOnly()
     parser = DefusedXMLParser(target=root, encoding="utf-8", forbid_dtd=True)
     begin, length = 0, _FIRST
@@ -45,7 +56,7 @@ def root_name(xml: str) -> str | None:
             parser.feed(xml[begin : min(begin + length, ROOT_BYTES)].encode())
             begin, length = begin + length, length * 2  # doubling: a long token is scanned few times
     except _Found:
-        return root.name if root.tag.lower() == "recipe" else None
+        return root
     except (ParseError, DefusedXmlException, UnicodeEncodeError):
         return None
     return None
