@@ -62,7 +62,8 @@ def policy_of(spec: ComponentSpec) -> Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One component. `spec` is what is wanted; while one with another spec is being ended, `after` is START."""
+    """One component. `spec` is what is wanted; while an instance of another one is being ended, `after` is
+    START."""
 
     spec: ComponentSpec
     state: State = State.STOPPED

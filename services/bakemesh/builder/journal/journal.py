@@ -75,7 +75,7 @@ class Journal:
             self._db.execute("PRAGMA journal_size_limit=67108864")
             self._db.execute("PRAGMA cache_size=-16384")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version not in (0, schema.VERSION):
+            if version not in schema.READABLE:
                 raise JournalRefused(
                     f"{path}: journal version {version}; this Builder reads {schema.VERSION}. "
                     "Use the bakemesh version that wrote it, or another --state folder."

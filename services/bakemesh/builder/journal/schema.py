@@ -1,8 +1,12 @@
-"""The tables. SQLite in WAL mode, one file in the state folder; `VERSION` is checked when it is opened."""
+"""The tables. SQLite in WAL mode, one file in the state folder; `VERSION` is checked when it is opened.
+
+From one version of READABLE to the next tables were only added, which opening does: nothing is converted.
+"""
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
+READABLE = frozenset({0, 2, VERSION})  # 0: a new file
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -63,4 +67,11 @@ CREATE TABLE IF NOT EXISTS children (
   bake INTEGER NOT NULL, supervisor TEXT NOT NULL, recipe TEXT NOT NULL, recipe_id TEXT NOT NULL,
   node TEXT NOT NULL, node_id TEXT NOT NULL, PRIMARY KEY (supervisor, recipe_id)
 ) WITHOUT ROWID;
+
+-- Components, whatever their state. `instance`: the start that is under way or runs, there before it is
+-- launched. `boot`: the node's start it belongs to. `life`: all that its core keeps (`components.life`).
+CREATE TABLE IF NOT EXISTS components (
+  n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, boot TEXT NOT NULL,
+  spec TEXT NOT NULL, state TEXT NOT NULL, instance TEXT, life TEXT NOT NULL, maker TEXT, mark TEXT NOT NULL
+);
 """

@@ -1,0 +1,417 @@
+"""One component, alive: events in order, journaled before what `core` decided is done.
+
+Guarantees: an instance is in the journal before anything of it is started, and nothing else of the component
+lives then; what a dead Builder left is found by `recover` before anything is launched; an event's waiter
+returns when it is journaled. Left out: which components there are (`host`), who may ask (`orders`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bakemesh.builder.clock import Clock
+from bakemesh.builder.components import core, launch
+from bakemesh.builder.components.life import (
+    AliveFor,
+    Arm,
+    Bygone,
+    Due,
+    Effect,
+    End,
+    Event,
+    Exited,
+    Facts,
+    Forget,
+    Launch,
+    Launched,
+    Life,
+    NotLaunched,
+    ProbeGood,
+    ProbeMissed,
+    Recovered,
+    Vanished,
+    Wait,
+)
+from bakemesh.builder.components.output import end_of
+from bakemesh.builder.components.probe import GOOD, Prober
+from bakemesh.builder.components.records import Maker, Row, drop_row, save_row
+from bakemesh.builder.components.states import State
+from bakemesh.builder.journal import Journal, JournalBroken, JournalClosed
+from bakemesh.builder.stopping import unless
+from bakemesh.bus.connection import Bus
+from bakemesh.bus.errors import BusError
+from bakemesh.bus.posts import ensure_posts
+from bakemesh.processes import (
+    Keeper,
+    KeeperLost,
+    ProcessSpec,
+    ShimExit,
+    Shimmed,
+    ShimSpec,
+    SpawnRefused,
+    adopt,
+    sweep_instance,
+)
+from bakemesh.protocol.builder.spec.component import ComponentSpec
+
+log = logging.getLogger(__name__)
+WATCHED = 32  # live values that are kept of a component
+LOST_PAUSE_S = 0.1
+
+
+class Forgotten(Exception):
+    """Raised when a component was removed before it could take an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What every component of a Builder shares."""
+
+    journal: Journal
+    keeper: Keeper
+    bus: Bus
+    clock: Clock
+    place: launch.Place
+    boot: str
+    changed: Callable[[], None]  # something that SystemStatus says is not as it was
+    forgotten: Callable[[Component], None]
+    draw: Callable[[], float] = random.random
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who an event makes the component's owner, and the step's attempt that did."""
+
+    owner: str
+    maker: Maker | None
+
+
+@dataclass(slots=True)
+class _Item:
+    event: Event
+    claim: Claim | None = None
+    done: asyncio.Future[None] | None = None
+
+
+class Component:
+    """Made from a row of this or an earlier Builder; `open` lets it take events."""
+
+    def __init__(self, ground: Ground, row: Row) -> None:
+        self.ground, self.row = ground, row
+        self.folder = ground.place.of(row.name)
+        self.watch: dict[str, str] = {}
+        self.gone = False  # forgotten
+        self._items: asyncio.Queue[_Item] = asyncio.Queue()
+        self._news = asyncio.Event()
+        self._unwanted = asyncio.Event()  # the instance that is being launched is to end
+        self._shimmed: Shimmed | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # of the instance
+        self._ends: set[asyncio.Task[None]] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._actor: asyncio.Task[None] | None = None
+        self._unheld = ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.row.name
+
+    @property
+    def life(self) -> Life:
+        """As it is journaled."""
+        return self.row.life
+
+    # -- events
+
+    def open(self) -> None:
+        """Begins to take events."""
+        self._actor = asyncio.create_task(self._run(), name=f"component {self.name}")
+
+    async def apply(self, event: Event, claim: Claim | None = None) -> None:
+        """Takes an event and returns when what follows from it is journaled. Raises Forgotten,
+        JournalClosed, JournalBroken."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._items.put_nowait(_Item(event, claim, done))
+        await done
+
+    def tell(self, event: Event) -> None:
+        """Takes an event; nobody waits."""
+        self._items.put_nowait(_Item(event))
+
+    async def until(self, check: Callable[[Component], bool]) -> None:
+        """Returns once `check` is true of it."""
+        while not check(self):
+            await self._news.wait()
+
+    async def _run(self) -> None:
+        while True:
+            item = await self._items.get()
+            error: Exception | None = None
+            try:
+                await self._turn(item)
+            except (Forgotten, JournalClosed, JournalBroken) as closed:
+                error = closed
+            except Exception as failure:
+                log.exception("component %s: %s", self.name, type(item.event).__name__)
+                error = failure
+            if item.done is not None and not item.done.done():
+                if error is None:
+                    item.done.set_result(None)
+                else:
+                    item.done.set_exception(error)
+            if isinstance(error, JournalClosed | JournalBroken):
+                return
+
+    async def _turn(self, item: _Item) -> None:
+        if self.gone:
+            raise Forgotten(self.name)
+        clock, before = self.ground.clock, self.life
+        facts = Facts(clock.monotonic(), clock.wall(), self.ground.draw(), uuid.uuid4().hex)
+        life, effects = core.step(before, item.event, facts)
+        row = replace(self.row, life=life)
+        if item.claim is not None:
+            row = replace(row, owner=item.claim.owner, maker=item.claim.maker, boot=self.ground.boot)
+        if any(isinstance(effect, Launch) for effect in effects):
+            row = replace(row, mark=end_of(self.folder), boot=self.ground.boot)
+        forget = any(isinstance(effect, Forget) for effect in effects)
+        if row != self.row or forget:
+            await self.ground.journal.commit(lambda db: drop_row(db, row.n) if forget else save_row(db, row))
+        self.row = row
+        if life.instance != before.instance:
+            self._clear_instance()
+        if life.state is not before.state:
+            self._say(before.state)
+        for effect in effects:
+            self._act(effect)
+        if life != before or forget:
+            self._tell_all()
+
+    def _say(self, before: State) -> None:
+        life = self.life
+        level = logging.WARNING if life.state in (State.UNHEALTHY, State.QUARANTINED) else logging.INFO
+        why = f": {life.reason}" if life.reason else ""
+        log.log(level, "component %s: %s → %s%s", self.name, before, life.state, why)
+        if life.traceback and life.state in (State.BACKOFF, State.QUARANTINED, State.ENDED):
+            log.warning("component %s: its crank raised\n%s", self.name, life.traceback)
+
+    def _tell_all(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+        self.ground.changed()
+
+    # -- effects
+
+    def _act(self, effect: Effect) -> None:
+        match effect:
+            case Launch(instance):
+                self._unwanted = asyncio.Event()
+                self._starting = self._task(self._launch(instance, self.life.spec), self._tasks)
+            case End(instance, grace_s):
+                self._unwanted.set()
+                self._task(self._end(instance, grace_s, self._starting), self._ends)
+            case Arm(due):
+                self._arm("due", due, Due())
+            case Forget():
+                self.gone = True
+                self.ground.forgotten(self)
+
+    def _task(
+        self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]], what: str = "work"
+    ) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=f"{what} of component {self.name}")
+        among.add(task)
+        task.add_done_callback(among.discard)
+        return task
+
+    def _arm(self, name: str, at: float, event: Event) -> None:
+        if old := self._timers.pop(name, None):
+            old.cancel()
+        delay = max(0.0, at - self.ground.clock.monotonic())
+        self._timers[name] = asyncio.get_running_loop().call_later(delay, self.tell, event)
+
+    def _clear_instance(self) -> None:
+        """What served the instance before is over."""
+        if timer := self._timers.pop("alive", None):
+            timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        self._shimmed = self._starting = None
+        self.watch.clear()
+
+    # -- starting
+
+    async def _launch(self, instance: str, spec: ComponentSpec) -> None:
+        """Ends in exactly one of Launched, NotLaunched, Vanished."""
+        ground = self.ground
+        try:
+            if why := launch.missing(spec):
+                self.tell(NotLaunched(instance, why))
+                return
+            folder = await asyncio.to_thread(launch.prepare, spec, ground.place, instance)
+            await self._ensure_posts(spec)
+            if self._unwanted.is_set():
+                self.tell(NotLaunched(instance, "was not started"))
+                return
+            process = ProcessSpec(
+                launch.argv_of(spec, folder),
+                launch.environment_of(spec, ground.place, instance),
+                folder / launch.DATA,
+            )
+            shimmed = await ground.keeper.launch(
+                ShimSpec(
+                    process=process,
+                    folder=folder,
+                    instance=instance,
+                    memory_max_bytes=spec.memory_max_bytes,
+                    cpu_share=spec.cpu_share,
+                )
+            )
+        except KeeperLost as error:
+            log.warning("component %s: %s", self.name, error)
+            await asyncio.sleep(LOST_PAUSE_S)
+            self.tell(await self._find(instance))
+        except SpawnRefused as error:
+            self.tell(NotLaunched(instance, f"cannot be started: {error}"))
+        except BusError as error:
+            self.tell(NotLaunched(instance, f"its durable posts cannot be kept: {error}"))
+        except OSError as error:
+            what = error.strerror or type(error).__name__
+            self.tell(NotLaunched(instance, f"its folder {self.folder} cannot be written: {what}"))
+        except Exception as error:
+            log.exception("component %s cannot be launched", self.name)
+            await sweep_instance(instance)
+            self.tell(NotLaunched(instance, f"the Builder failed to launch it: {type(error).__name__}"))
+        else:
+            self.tell(self._took(instance, shimmed))
+
+    async def _ensure_posts(self, spec: ComponentSpec) -> None:
+        """Waits for the stream of what it posts and takes durably; a hub that is away holds no stop up."""
+        types = {post.type for post in spec.posts if post.durable}
+        types.update(type_ for trigger in spec.triggers for type_ in trigger.durable)
+        if types:
+            await unless(self._unwanted, ensure_posts(self.ground.bus, sorted(types)))
+
+    def _took(self, instance: str, shimmed: Shimmed) -> Event:
+        """Follows a running instance; returns the event that says so."""
+        self._shimmed = shimmed
+        self._task(self._mind(instance, shimmed), self._tasks, "minding")
+        life, clock = self.life, self.ground.clock
+        if Wait.ALIVE in life.waits:
+            began = life.began if life.pid == shimmed.pid else clock.monotonic()
+            self._arm("alive", began + life.spec.ready_ms / 1000, AliveFor(instance))
+        if life.spec.health is not None:
+            prober = Prober(
+                life.spec,
+                instance,
+                self.ground.place,
+                self.ground.keeper,
+                self.ground.bus,
+                lambda why: self.tell(ProbeGood(instance) if why == GOOD else ProbeMissed(instance, why)),
+                lambda: self.life.state is State.STARTING,
+            )
+            self._task(prober.run(), self._tasks, "probing")
+        if said := "; ".join(shimmed.unheld):
+            if said != self._unheld:
+                log.warning("component %s: %s", self.name, said)
+            self._unheld = said
+        return Launched(instance, shimmed.pid)
+
+    async def _mind(self, instance: str, shimmed: Shimmed) -> None:
+        self.tell(_exited(instance, await shimmed.ended()))
+
+    async def _end(self, instance: str, grace_s: float, starting: asyncio.Task[None] | None) -> None:
+        """Ends the instance that runs, or that is being launched."""
+        if starting is not None and not starting.done():
+            await asyncio.wait({starting})
+        if self.life.instance == instance and self._shimmed is not None:
+            swept = await self._shimmed.stop(grace_s)
+            if swept.survivors:
+                log.error("component %s: survives KILL: %s", self.name, ", ".join(map(str, swept.survivors)))
+
+    # -- a Builder comes and goes
+
+    async def recover(self) -> None:
+        """Finds what a dead Builder left of it, and lets it go on. To be called once, before anything else.
+
+        Whoever was made or started in another start of the node is ended, where it still runs, and rests.
+        """
+        life, instance = self.life, self.life.instance
+        if self.row.boot != self.ground.boot:
+            if instance is not None:
+                await self._end_bygone(instance)
+            if life.state is not State.STOPPED:
+                await self.apply(Bygone("an earlier start of the node; not started in this one"))
+        elif instance is None:
+            await self.apply(Recovered())
+        else:
+            await self.apply(await self._find(instance))
+
+    async def disown(self) -> None:
+        """The state folder was copied: what the row says runs is the other one's. It rests."""
+        await self.apply(Bygone("the state folder was copied or moved; not started here"))
+
+    async def _find(self, instance: str) -> Event:
+        try:
+            found = await adopt(self.folder, instance)
+        except OSError as error:
+            log.error("component %s: nothing of it can be found: %s", self.name, error)
+            found = None
+        match found:
+            case Shimmed():
+                return self._took(instance, found)
+            case ShimExit():
+                return _exited(instance, found)
+        await sweep_instance(instance)
+        return Vanished(instance)
+
+    async def _end_bygone(self, instance: str) -> None:
+        found = await adopt(self.folder, instance)
+        if isinstance(found, Shimmed):
+            await found.stop(self.life.spec.shutdown_ms / 1000)
+            found.close()
+        elif found is None:
+            await sweep_instance(instance)
+
+    async def close(self) -> None:
+        """Lets it go: what runs runs on, for the next Builder to find."""
+        if self._starting is not None and not self._starting.done():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._starting), LOST_PAUSE_S * 10)
+        for timer in self._timers.values():
+            timer.cancel()
+        tasks = [task for task in (self._actor, *self._tasks, *self._ends) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._shimmed is not None:
+            self._shimmed.close()
+
+    # -- what is said of it
+
+    def watched(self, key: str, value: str) -> None:
+        """A live value of it; the oldest key goes where there are too many."""
+        self.watch.pop(key, None)
+        self.watch[key] = value
+        while len(self.watch) > WATCHED:
+            self.watch.pop(next(iter(self.watch)))
+
+
+def _exited(instance: str, found: ShimExit) -> Exited:
+    if found.lost:
+        return Exited(instance, -signal.SIGKILL, "its shim was killed, and all of it with it")
+    if found.signal is not None:
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(found.signal).name
+            return Exited(instance, -found.signal, f"killed by {name} ({found.signal})")
+        return Exited(instance, -found.signal, f"killed by signal {found.signal}")
+    code = found.code if found.code is not None else -signal.SIGKILL
+    return Exited(instance, code, f"exit code {code}")
