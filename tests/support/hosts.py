@@ -371,7 +371,7 @@ async def nats_server(
     route: tuple[int, Sequence[str]] | None = None,
     port: int | None = None,
 ) -> Server:
-    """The mesh's server as docs/operate.md asks for it. `route`: a cluster's port here, and all its routes."""
+    """The mesh's server of docs/operate.md. `route`: a cluster's port here, and all its routes."""
     port, leaf_port = port or _free(host, 4222), _free(host, 7422)
     config = host.folder / f"{name}.conf"
     lines = [

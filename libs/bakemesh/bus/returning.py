@@ -90,38 +90,45 @@ class Returning:
                 due, pause = self._next.get((hub_stream, node_id), (0.0, FIRST_PAUSE_S))
                 if now >= due:
                     self._next[hub_stream, node_id] = (now + pause, min(2 * pause, LONGEST_PAUSE_S))
-                    await self._put_in_again(hub_stream, own(mesh, node_id), node_id)
+                    await put_in_again(self._bus, hub_stream, own(mesh, node_id), node_id)
                     renewed.append(node_id)
         self._heard.clear()
         return renewed
 
-    async def _put_in_again(self, hub_stream: str, stream: str, node_id: str) -> None:
-        api = self._bus.hub_api
-        info = await api.stream_info(hub_stream)
-        config = info["config"]
-        sources: list[dict[str, Any]] = config.get("sources") or []
-        ours = [each for each in sources if each["name"] == stream and domain_of(each) == node_id]
-        if not ours:
-            return
-        others = [each for each in sources if each not in ours]
-        await api.update_stream(config | {"sources": others or [self._stand_in()]})
-        newest = await self._newest(hub_stream, node_id)
-        told = next((each for each in info["sources"] if each["name"] == stream), None)
-        start = arrived(told, newest, stream) + 1
-        again = [each | {"opt_start_seq": start} if each in ours else each for each in sources]
-        await api.update_stream(config | {"sources": again})
-        log.info("%s draws from %s again, from %d on", hub_stream, stream, start)
 
-    async def _newest(self, hub_stream: str, node_id: str) -> Mapping[str, str]:
-        wanted = subjects.pattern(self._bus.mesh, ">", node_id=node_id)
-        try:
-            return (await self._bus.hub_api.get_message(hub_stream, last_of=wanted)).headers
-        except NotFound as error:
-            if error.err_code != NO_MESSAGE:
-                raise
-            return {}
+async def put_in_again(bus: Bus, hub_stream: str, stream: str, node_id: str) -> int | None:
+    """Takes a leaf's source out of the list of `hub_stream` and puts it in again from the message after
+    the last one that the hub has; gives that sequence, None where it is no source. Raises what the API does.
+    """
+    api = bus.hub_api
+    info = await api.stream_info(hub_stream)
+    config = info["config"]
+    sources: list[dict[str, Any]] = config.get("sources") or []
+    ours = [each for each in sources if each["name"] == stream and domain_of(each) == node_id]
+    if not ours:
+        return None
+    others = [each for each in sources if each not in ours]
+    await api.update_stream(config | {"sources": others or [_stand_in(bus.mesh)]})
+    newest = await _newest(bus, hub_stream, node_id)
+    told = next((each for each in info["sources"] if each["name"] == stream), None)
+    start = arrived(told, newest, stream) + 1
+    again = [each | {"opt_start_seq": start} if each in ours else each for each in sources]
+    await api.update_stream(config | {"sources": again})
+    log.info("%s draws from %s again, from %d on", hub_stream, stream, start)
+    return start
 
-    def _stand_in(self) -> dict[str, Any]:
-        """A source that gives nothing: a stream without any would take its own name as a subject."""
-        bucket = storage.cohorts_bucket(self._bus.mesh)
-        return {"name": storage.bucket_stream(bucket), "filter_subject": storage.bucket_subject(bucket, "-")}
+
+async def _newest(bus: Bus, hub_stream: str, node_id: str) -> Mapping[str, str]:
+    wanted = subjects.pattern(bus.mesh, ">", node_id=node_id)
+    try:
+        return (await bus.hub_api.get_message(hub_stream, last_of=wanted)).headers
+    except NotFound as error:
+        if error.err_code != NO_MESSAGE:
+            raise
+        return {}
+
+
+def _stand_in(mesh: str) -> dict[str, Any]:
+    """A source that gives nothing: a stream without any would take its own name as a subject."""
+    bucket = storage.cohorts_bucket(mesh)
+    return {"name": storage.bucket_stream(bucket), "filter_subject": storage.bucket_subject(bucket, "-")}
