@@ -1,9 +1,9 @@
-"""The optional net: a cgroup v2 of the keeper and all below it, where this user may make one.
+"""The optional net: a cgroup v2 of the keeper and all steps below it, where this user may make one.
 
 The keeper moves into it once, at its start, and takes it away at its end; every step is born in it: that
 costs a step nothing, and neither a cleared environment nor a lost parent gets a process out of it. Nothing
 depends on it; where it cannot be made (a read-only mount, no right to write, an old kernel) everything else
-works without.
+works without. A component gets one of its own, beside it, only where its controllers hold a limit.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from bakemesh.processes import proc
 def folder_name(token: str) -> str:
     """The cgroup's name: the token itself may hold anything, and need not be shown to everyone."""
     return "bakemesh-steps-" + hashlib.sha256(token.encode()).hexdigest()[:16]
+
+
+def component_folder_name(instance: str) -> str:
+    """The name of a component's cgroup."""
+    return "bakemesh-component-" + hashlib.sha256(instance.encode()).hexdigest()[:16]
 
 
 def mount_point() -> tuple[Path, str] | None:
@@ -49,6 +54,35 @@ def own_folder() -> Path | None:
                     path = path[len(root) :]
                 return point / path.lstrip("/")
     return None
+
+
+def with_controllers(wanted: set[str], folder: Path | None) -> Path | None:
+    """Where a cgroup can be made that has one of these controllers: in the own folder, or beside it.
+
+    The own one holds this process, which is allowed at the root only; beside it is ours where that part of
+    the hierarchy was delegated (systemd's `Delegate=` with `DelegateSubgroup=`).
+    """
+    if folder is None:
+        return None
+    for base in (folder, *([folder.parent] if _delegated(folder.parent) else [])):
+        try:
+            there = wanted & set((base / "cgroup.controllers").read_text().split())
+            for controller in there:
+                with contextlib.suppress(OSError):
+                    (base / "cgroup.subtree_control").write_text(f"+{controller}")
+            if there & set((base / "cgroup.subtree_control").read_text().split()):
+                return base
+        except OSError:
+            continue
+    return None
+
+
+def _delegated(folder: Path) -> bool:
+    for attribute in ("user.delegate", "trusted.delegate"):
+        with contextlib.suppress(OSError):
+            if os.getxattr(folder, attribute) == b"1":
+                return True
+    return False
 
 
 class StepCgroup:
@@ -108,8 +142,12 @@ class StepCgroup:
 
 def existing(token: str) -> list[StepCgroup]:
     """Every cgroup of this token: a dead predecessor may have lived in another part of the hierarchy."""
+    return named(folder_name(token))
+
+
+def named(name: str) -> list[StepCgroup]:
+    """Every cgroup of this name."""
     mounted = mount_point()
     if mounted is None:
         return []
-    name = folder_name(token)
     return [StepCgroup(Path(folder) / name) for folder, inner, _ in os.walk(mounted[0]) if name in inner]

@@ -24,6 +24,8 @@ class Refusal(StrEnum):
     TOO_LARGE = "too_large"
     BAD_ARGUMENT = "bad_argument"
     NO_RESOURCES = "no_resources"
+    BAD_FOLDER = "bad_folder"
+    STILL_RUNNING = "still_running"
     KEEPER_LOST = "keeper_lost"
     OTHER = "other"
 
@@ -64,6 +66,24 @@ def refused(spec: ProcessSpec, stage: str, errno: int) -> SpawnRefused:
     if stage == "cwd":
         return SpawnRefused(
             errno, Refusal.BAD_CWD, f"cannot start {program!r} in {os.fspath(spec.cwd or '.')!r}: {said}"
+        )
+    if stage == "folder" and errno == numbers.EWOULDBLOCK:
+        return SpawnRefused(
+            errno,
+            Refusal.STILL_RUNNING,
+            f"cannot start {program!r}: a shim that runs has the component's folder",
+        )
+    if stage == "folder":
+        return SpawnRefused(
+            errno,
+            Refusal.BAD_FOLDER,
+            f"cannot start {program!r}: the component's folder does not serve: {said}",
+        )
+    if stage == "cgroup":
+        return SpawnRefused(
+            errno,
+            Refusal.NO_RESOURCES,
+            f"cannot start {program!r}: its shim cannot leave the cgroup of steps, and would die with them",
         )
     if stage in ("fork", "stdio"):
         return SpawnRefused(

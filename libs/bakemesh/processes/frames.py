@@ -1,4 +1,5 @@
-"""Frames to and from the keeper and its minders, as pure functions; the keeper's `wire.py` is the other end.
+"""Frames to and from the keeper, its minders and shims, as pure functions; the keeper's `wire.py` is the
+other end.
 
 A frame is one SEQPACKET message: fields joined by NUL bytes, the first one its kind. No field can hold a NUL,
 for the system itself allows none in an argument, a variable or a path. An empty message is the end of the
@@ -10,12 +11,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from bakemesh.processes.spec import ProcessSpec, Survivor
+from bakemesh.processes.spec import ProcessSpec, ShimSpec, Survivor
 
 LARGEST_MESSAGE = (
     64 * 1024
 )  # beyond, a start frame travels in a memfd; the system's own limit is about 208 KiB
 STDIO = "ioe"
+ORDER_FIELDS = 9
 
 
 class FrameBroken(ValueError):
@@ -82,7 +84,27 @@ class Gone:
     survivors: tuple[Survivor, ...]
 
 
-Frame = Ready | Started | Refused | Exited | Nothing | Alive | Gone
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A component runs below this shim; `held` are the limits that the system holds here."""
+
+    pid: int
+    start_time: int
+    shim: int
+    shim_start: int
+    began: float
+    instance: str
+    held: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """No process of the component is alive; `text` is what the exit file says."""
+
+    text: bytes
+
+
+Frame = Ready | Started | Refused | Exited | Nothing | Alive | Gone | Running | Over
 
 
 def start(ident: int, spec: ProcessSpec, stdio: str) -> bytes:
@@ -102,9 +124,24 @@ def start(ident: int, spec: ProcessSpec, stdio: str) -> bytes:
     return os.fsencode("\0".join(fields))
 
 
-def large(ident: int, stdio: str) -> bytes:
-    """Stands for a start frame that travels in the memfd at the end of the descriptors."""
-    return f"large\0{ident}\0{stdio}".encode()
+def shim(ident: int, spec: ShimSpec, process: ProcessSpec, mark: int, leave: str, cgroup: str) -> bytes:
+    """A request to start `process` below a shim; `leave` and `cgroup` are cgroups, empty: none.
+
+    Raises ValueError where a NUL byte is in an argument, a variable or a folder.
+    """
+    cpu = round((spec.cpu_share or 0) * 1000)
+    order = (
+        f"{cgroup}\0{cpu}\0{os.fspath(spec.folder)}\0{spec.instance}\0{leave}"
+        f"\0{spec.log_bytes}\0{spec.log_files}\0{mark}\0{spec.memory_max_bytes or 0}\0"
+    )
+    if order.count("\0") != ORDER_FIELDS:
+        raise ValueError(f"{os.fspath(spec.folder)!r} holds a NUL character, which no path can have")
+    return os.fsencode(f"shim\0{ident}\0\0{order}") + start(ident, process, "")
+
+
+def large(ident: int, stdio: str, kind: str) -> bytes:
+    """Stands for a frame of this kind that travels in the memfd at the end of the descriptors."""
+    return f"large\0{ident}\0{stdio}\0{kind}".encode()
 
 
 def drop(ident: int) -> bytes:
@@ -120,6 +157,11 @@ def kill(grace_s: float) -> bytes:
 def sweep() -> bytes:
     """Asks a minder to kill what its ended main process left; a grace that runs is not cut short."""
     return b"sweep"
+
+
+def status() -> bytes:
+    """Asks a shim who runs."""
+    return b"status"
 
 
 def parse(data: bytes) -> Frame:
@@ -142,6 +184,13 @@ def parse(data: bytes) -> Frame:
                 return Alive(int(fields[0]), _survivors(fields[1:]))
             case b"gone":
                 return Gone(int(fields[0]), int(fields[1]), _survivors(fields[2:]))
+            case b"running":
+                *numbers, instance, held = fields
+                pid, start_time, shim_pid, shim_start, began = (int(f) for f in numbers)
+                words = tuple(held.decode().split())
+                return Running(pid, start_time, shim_pid, shim_start, began / 1e6, instance.decode(), words)
+            case b"over":
+                return Over(fields[0])
     except (ValueError, TypeError, IndexError) as wrong:
         raise FrameBroken(f"a broken frame of the keeper: {data[:80]!r}") from wrong
     raise FrameBroken(f"an unknown frame of the keeper: {data[:80]!r}")

@@ -1,8 +1,8 @@
-"""The keeper, seen from this process: it starts steps, and is started again when it dies.
+"""The keeper, seen from this process: it starts steps and components, and is started again when it dies.
 
 Guarantees: a step is never started twice; when the keeper dies its steps die, end as `lost`, and only then a
-new keeper comes up; `close` ends every step and is bounded. Leaves out: retries, which are a matter of
-recipes.
+new keeper comes up; `close` ends every step and is bounded. Components run on whatever becomes of keeper and
+this process. Leaves out: retries, which are a matter of recipes and restart policies.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bakemesh.processes import frames, marks
+from bakemesh.processes import cgroup, frames, marks
 from bakemesh.processes.cgroup import StepCgroup
 from bakemesh.processes.errors import KeeperFailed, KeeperLost, Refusal, SpawnRefused
 from bakemesh.processes.link import Link, Request
 from bakemesh.processes.minded import Minded
 from bakemesh.processes.orphans import Orphans, become_subreaper
-from bakemesh.processes.spec import ProcessSpec, Swept
+from bakemesh.processes.shimmed import Shimmed
+from bakemesh.processes.spec import ProcessSpec, ShimSpec, Swept
+from bakemesh.processes.sweeping import sweep_instance
 
 CLOSE_S = 6.0  # for steps to die at `close`; what does not is left to the keeper, which goes on
 KEEPER_END_S = 3.0
@@ -129,10 +131,39 @@ class Keeper:
         Waits for a keeper that is just being restarted. Raises SpawnRefused, and KeeperLost where the keeper
         died over it. A caller who is cancelled has started nothing that lives on.
         """
+        given = (stdin, stdout, stderr)
+        stdio = "".join(letter for letter, fd in zip(frames.STDIO, given, strict=True) if fd is not None)
+        fds = tuple(fd for fd in given if fd is not None)
+        marked = replace(spec, env={**spec.env, marks.STEP_VARIABLE: self._token})
+        return await self._begin(marked, lambda ident: frames.start(ident, marked, stdio), stdio, fds)
+
+    async def launch(self, spec: ShimSpec) -> Shimmed:
+        """Starts a component below a shim of its own, in its folder, which must be there.
+
+        Waits for a keeper that is just being restarted. Raises SpawnRefused, and KeeperLost where keeper or
+        shim died over it; nothing of it is alive then. A caller who is cancelled has started nothing that
+        lives on.
+        """
+        process = marks.component(spec.process, spec.instance)
+        leave, made = self._cgroups(spec)
+        mark = marks.component_mark(spec.instance)
+        try:
+            minded = await self._begin(
+                process, lambda ident: frames.shim(ident, spec, process, mark, leave, made), "", ()
+            )
+        except KeeperLost:
+            await sweep_instance(spec.instance)
+            raise
+        assert minded.running is not None
+        return Shimmed(spec.folder, minded.running, minded.release(), minded.told)
+
+    async def _begin(
+        self, spec: ProcessSpec, frame: Callable[[int], bytes], stdio: str, fds: tuple[int, ...]
+    ) -> Minded:
         if self._closing:
             raise KeeperLost("the keeper is closed: nothing can be started any more")
         ident = next(self._idents)
-        request = self._request(ident, spec, (stdin, stdout, stderr))
+        request = self._request(ident, spec, frame, stdio, fds)
         minded = request.minded
         try:
             await self._up.wait()
@@ -206,15 +237,28 @@ class Keeper:
 
     # Starts
 
-    def _request(self, ident: int, spec: ProcessSpec, given: tuple[int | None, ...]) -> Request:
+    def _cgroups(self, spec: ShimSpec) -> tuple[str, str]:
+        """The cgroup that a shim goes to, out of the steps', and the one it makes to hold limits."""
+        own = cgroup.own_folder()
+        limited = {"memory": spec.memory_max_bytes, "cpu": spec.cpu_share}
+        base = cgroup.with_controllers({name for name, limit in limited.items() if limit}, own)
+        made = str(base / cgroup.component_folder_name(spec.instance)) if base else ""
+        return (str(own) if own and (made or self._cgroup) else ""), made
+
+    def _request(
+        self,
+        ident: int,
+        spec: ProcessSpec,
+        make: Callable[[int], bytes],
+        stdio: str,
+        fds: tuple[int, ...],
+    ) -> Request:
         if not spec.argv or not spec.argv[0]:
             raise SpawnRefused(
                 errno.EINVAL, Refusal.BAD_ARGUMENT, "no program was named: the first argument is empty"
             )
-        marked = replace(spec, env={**spec.env, marks.STEP_VARIABLE: self._token})
-        stdio = "".join(letter for letter, fd in zip(frames.STDIO, given, strict=True) if fd is not None)
         try:
-            frame = frames.start(ident, marked, stdio)
+            frame = make(ident)
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except ValueError as wrong:
             raise SpawnRefused(
@@ -224,8 +268,7 @@ class Keeper:
             raise SpawnRefused(
                 wrong.errno or 0, Refusal.NO_RESOURCES, f"cannot start {spec.argv[0]!r}: {wrong.strerror}"
             ) from wrong
-        minded = Minded(ident, marked, ours, self._cut_off)
-        return Request(minded, frame, stdio, tuple(fd for fd in given if fd is not None), theirs)
+        return Request(Minded(ident, spec, ours, self._cut_off), frame, stdio, fds, theirs)
 
     def _discard(self, minded: Minded, link: Link) -> None:
         minded.discard()
@@ -288,7 +331,8 @@ class Keeper:
     async def _open(self) -> Link:
         link = Link(self._on_frame)
         environment = {**os.environ, marks.KEEPER_VARIABLE: self._token}
-        environment.pop(marks.STEP_VARIABLE, None)
+        for name in (marks.STEP_VARIABLE, marks.INSTANCE_VARIABLE, marks.UP_VARIABLE):
+            environment.pop(name, None)
         options = list(self._options)
         if self._cgroup is not None:
             options.append(f"cgroup={self._cgroup.folder}")

@@ -228,7 +228,8 @@ class Link:
                     while view:
                         view = view[file.write(view) :]
                 fds.append(memory)
-                frame = frames.large(request.minded.ident, request.stdio)
+                kind = frame.partition(b"\0")[0].decode()
+                frame = frames.large(request.minded.ident, request.stdio, kind)
             to.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
         finally:
             if memory >= 0:

@@ -8,6 +8,8 @@ minders and who kills for a dead one (`keeper.py`).
          │ started
       running ──exited──→ ended ──none──→ over
          └── the minder or the keeper died → lost ──all killed──→ over
+
+For a component it stands for the start alone: `release` hands what came of that to `shimmed.py`.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class Minded:
         self.over = (
             asyncio.Event()
         )  # nothing more comes: all is dead, or named as a survivor of a dead minder
+        self.running: frames.Running | None = None  # a component: what its shim said at the start
+        self.told = b""  # and at its end, which may come at once
         self._spec = spec
         self._control = control
         self._on_cut_off = on_cut_off
@@ -92,6 +96,14 @@ class Minded:
         if not self.over.is_set():
             self._send(frames.kill(0))
 
+    def release(self) -> socket.socket | None:
+        """Hands over the connection to a component's shim, where it is still there."""
+        control = self._control if self._control.fileno() >= 0 else None
+        if control is not None:
+            self._loop.remove_reader(control)
+        self.over.set()
+        return control
+
     def withdraw(self, why: SpawnRefused) -> None:
         """Ends a start that never reached the keeper."""
         self._disconnect()
@@ -133,6 +145,15 @@ class Minded:
                 self.pid, self.start_time, self.minder = pid, start_time, minder
                 if not self._started.done():
                     self._started.set_result(None)
+            case frames.Running(pid, start_time, shim):
+                self.pid, self.start_time, self.minder, self.running = pid, start_time, shim, frame
+                if not self._started.done():
+                    self._started.set_result(None)
+            case frames.Over(text):
+                self.told = text
+                self._disconnect()
+                self._sweep_done(Swept(0))
+                self.over.set()
             case frames.Refused(stage, errno):
                 self._disconnect()
                 self._refuse(refused(self._spec, stage, errno))

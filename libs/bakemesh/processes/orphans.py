@@ -2,9 +2,10 @@
 
 This process is a subreaper, so that processes whose minder and keeper are dead become its children.
 Guarantees: only what carries a mark of this keeper (`marks.py`) is killed or reaped, so that children
-somebody else here started and waits for are left alone; minders that still live are given time, for they kill
-their own step exactly. Where the mark of the score is not to be told from this process's own (already at
-1000) and no cgroup could be made, processes that cleared their environment are not found.
+somebody else here started and waits for are left alone, shims and components too; minders that still live
+are given time, for they kill their own step exactly. Where the mark of the score tells nothing (this
+process's own is close to 1000) and no cgroup could be made, processes that cleared their environment are not
+found.
 """
 
 from __future__ import annotations
@@ -40,8 +41,7 @@ class Orphans:
     def __init__(self, token: str, cgroup: StepCgroup | None) -> None:
         self._entry = marks.entry(marks.STEP_VARIABLE, token)
         self._cgroup = cgroup
-        own, theirs = marks.oom_score("self"), marks.step_oom_score()
-        self._score = theirs if theirs != own else None
+        self._score = marks.step_oom_score()
         self._known: set[int] = set()
         self._killed = 0
 
@@ -92,7 +92,7 @@ class Orphans:
     def _is_step(self, pid: int) -> bool:
         if pid in self._known:
             return True
-        if proc.name(pid) == marks.KEEPER_NAME:
+        if proc.name(pid) in (marks.KEEPER_NAME, marks.SHIM_NAME):
             return False
         if self._score is not None and marks.oom_score(pid) == self._score:
             return True

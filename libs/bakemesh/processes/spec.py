@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+_INSTANCE = re.compile(r"[!-~]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +68,53 @@ class Swept:
 
     killed: int
     survivors: tuple[Survivor, ...] = ()
+    max_rss_kib: int = 0
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShimSpec:
+    """A component to start: a process that outlives this one, with a folder of its own.
+
+    `instance` names this start of it for good (1 to 128 visible ASCII characters, never used again); it is in
+    the environment of the process as BAKEMESH_INSTANCE. Its output goes to `out.log` in `folder`, turned over
+    at `log_bytes`, with `log_files` older ones kept. `memory_max_bytes` is of all its processes together,
+    `cpu_share` in cores. Raises ValueError.
+    """
+
+    process: ProcessSpec
+    folder: Path
+    instance: str
+    log_bytes: int = 8 << 20
+    log_files: int = 3
+    memory_max_bytes: int | None = None
+    cpu_share: float | None = None
+
+    def __post_init__(self) -> None:
+        check_instance(self.instance)
+        if self.log_bytes < 1 or self.log_files < 0:
+            raise ValueError("a log has at least 1 byte, and 0 or more older files")
+
+
+def check_instance(instance: str) -> None:
+    """Raises ValueError where this cannot name an instance."""
+    if not _INSTANCE.fullmatch(instance):
+        raise ValueError(f"an instance is named by 1 to 128 visible ASCII characters, not {instance!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShimExit:
+    """How a component ended: `code`, or the `signal` that ended its main process, `at` a wall clock time.
+
+    When this is told nothing of it is alive. `lost`: its shim died, and it was killed for that or is gone
+    with the boot; then nothing else is known. `reason` is `memory limit` where it was killed for that.
+    """
+
+    code: int | None
+    signal: int | None
+    lost: bool
+    at: float | None
+    reason: str = ""
+    killed: int = 0
     max_rss_kib: int = 0
     cpu_s: float = 0.0

@@ -2,10 +2,10 @@
 
 FD is a SEQPACKET socket whose other end is the Builder's.
 
-Guarantees: a request is answered on its own connection, by its minder; none is begun after the Builder's
-death; what a dead minder leaves comes up here, to the next subreaper, and is killed; when the Builder is gone
-the keeper ends last, with nothing below it. It runs no step itself and ignores every signal that can be
-ignored: a shell's Ctrl-C or a service's stop is the Builder's to act on.
+Guarantees: a request is answered on its own connection, by its minder or shim; none is begun after the
+Builder's death; what a dead one leaves comes up here, to the next subreaper, and is killed; when the Builder
+is gone the keeper ends last, with nothing below it but shims, which run on without it. It runs no step itself
+and ignores every signal that can be ignored: a shell's Ctrl-C or a service's stop is the Builder's to act on.
 """
 
 import gc
@@ -19,18 +19,22 @@ from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from bakemesh.keeper import kernel, minder, tree, wire
+    from bakemesh.keeper import kernel, limits, minder, shim, tree, warden, wire
 else:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import kernel
+    import limits
     import minder
+    import shim
     import tree
+    import warden
     import wire
 
 NAME = b"bakemesh-keeper"
 IGNORED = (1, 2, 3, 10, 12, 13, 14, 15)  # HUP INT QUIT USR1 USR2 PIPE ALRM TERM
 MINDERS_S = 1.0  # after the Builder's death: for minders to end their steps themselves, which is gentler
-OOM_RAISE, OOM_HIGHEST = 503, 1000  # an odd raise: it is inherited, and tells steps' processes from others
+# Odd raises: they are inherited, and tell steps' processes from components' and others. Steps go first.
+OOM_RAISE, OOM_RAISE_COMPONENTS, OOM_HIGHEST = 503, 307, 1000
 
 
 class Keeper:
@@ -44,7 +48,9 @@ class Keeper:
         self.wake = wake_on_child()
         own = int(tree.read("/proc/self/oom_score_adj"))
         self.scores = own, min(OOM_HIGHEST, own + OOM_RAISE)
-        self.minders: dict[int, int] = {}  # pid → request
+        self.shim_scores = own, min(OOM_HIGHEST, own + OOM_RAISE_COMPONENTS)
+        self.minders: dict[int, int] = {}  # pid → request; shims too
+        self.shims: set[int] = set()
         self.lost: list[int] = []  # requests whose minder was killed, not yet told as gone
         self.killing_since: float | None = None
         self.next_round = 0.0
@@ -61,7 +67,7 @@ class Keeper:
         while True:
             for fd, _ in self.poller.poll(self.work()):
                 if fd == self.wake:
-                    minder.drain(fd)
+                    warden.drain(fd)
                     tree.reap(self.ended)
                 elif self.owner_watch.poll(0) or not self.serve():
                     self.end()
@@ -94,6 +100,8 @@ class Keeper:
             if pid == 0:
                 self.become_minder(control, frame, fds)
             self.minders[pid] = ident
+            if wire.is_shim(frame):
+                self.shims.add(pid)
         finally:
             control.close()
             for fd in fds:
@@ -113,7 +121,10 @@ class Keeper:
             self.connection.close()
             os.close(self.wake)
             wake = wake_on_child()
-            minder.mind(control, frame, fds, self.owner, self.itself, wake, self.scores)
+            if wire.is_shim(frame):
+                shim.mind(control, frame, fds, self.owner, self.itself, wake, self.shim_scores)
+            else:
+                minder.mind(control, frame, fds, self.owner, self.itself, wake, self.scores)
             code = 0
         except BaseException:  # noqa: BLE001 - told on stderr; a fork must never return into the loop
             sys.excepthook(*sys.exc_info())
@@ -121,8 +132,9 @@ class Keeper:
             os._exit(code)
 
     def ended(self, pid: int, status: int, _: object) -> None:
-        """A child was reaped: a minder, or what a dead minder left."""
+        """A child was reaped: a minder or shim, or what a dead one left."""
         ident = self.minders.pop(pid, None)
+        self.shims.discard(pid)
         if ident is None:
             self.killed += tree.killed(status)
         elif status != 0:
@@ -158,19 +170,21 @@ class Keeper:
         self.lost.clear()
 
     def end(self) -> None:
-        """The Builder is gone, as minders see too; what they do not end in time is ended here, with them."""
+        """The Builder is gone, as minders see too; what they do not end in time is ended here, with them.
+
+        What a shim minds is spared with it.
+        """
         self.connection.close()
         began = monotonic()
         waiting = select.poll()
         waiting.register(self.wake, select.POLLIN)
         while tree.reap(self.ended):
             age = monotonic() - began
-            if age > MINDERS_S:
-                tree.fell(self.me, tree.look(), tree.kill)
-            elif self.minders:
-                tree.fell(self.me, tree.look(), tree.kill, set(self.minders))
+            spared = self.shims if age > MINDERS_S else set(self.minders)
+            if not tree.fell(self.me, tree.look(), tree.kill, spared) and spared <= self.shims:
+                return  # shims only: they come up to the next subreaper, which spares them too
             waiting.poll((tree.SLOW_ROUND_S if age > tree.WHO_S else tree.ROUND_S) * 1000)
-            minder.drain(self.wake)
+            warden.drain(self.wake)
 
 
 def owner_of(connection: socket) -> int:
@@ -210,7 +224,7 @@ def main(arguments: list[str]) -> None:
             kernel.no_new_privileges()
         elif option.startswith("cgroup="):
             cgroup = option.removeprefix("cgroup=")
-            move_into(cgroup)
+            limits.enter(os.fsencode(cgroup))  # a net: where that fails it goes on without
     for number in IGNORED:
         signal(number, SIG_IGN)
     signal(SIGCHLD, SIG_DFL)  # an ignored one, inherited, would make every exit code read as 0
@@ -222,25 +236,11 @@ def main(arguments: list[str]) -> None:
     gc.freeze()
     keeper.run()
     if cgroup:  # the Builder may be dead, and nobody else is left to take it away
-        move_into(os.path.dirname(cgroup))
+        limits.enter(os.fsencode(os.path.dirname(cgroup)))
         try:  # noqa: SIM105 - contextlib is an import more
             os.rmdir(cgroup)
         except OSError:
             pass
-
-
-def move_into(cgroup: str) -> None:
-    """Moves this process, and what it will fork. Where that fails it goes on without: it is a net."""
-    try:
-        fd = os.open(cgroup + "/cgroup.procs", os.O_WRONLY)
-    except OSError:
-        return
-    try:
-        os.write(fd, b"0")
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
 
 
 if __name__ == "__main__":

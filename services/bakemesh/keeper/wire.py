@@ -4,13 +4,17 @@ it.
 | from → to | fields |
 |---|---|
 | Builder → keeper | `start`, request, stdio letters (out of `ioe`), argc, cwd, argv…, NAME=value… |
-| | `large`, request, stdio letters: the start frame is in the memfd at the end of the descriptors |
+| | `shim`, request, stdio letters (none), the fields of `Order`, then a start frame: a component |
+| | `large`, request, stdio letters, `start` or `shim`: that frame is in a memfd, the last descriptor |
 | | `drop`, request: kill its minder, which does not listen |
 | keeper → Builder | `ready`, version; `gone`, request, killed, survivors… (a dead minder's step was killed) |
 | Builder → minder | `kill`, grace in ms; `sweep` |
 | minder → Builder | `started`, pid, start time, minder; or `refused`, stage, errno |
 | | `exited`, wait status, max RSS in KiB, CPU in µs, cut (1: killed because the keeper died) |
 | | `none`, killed, max RSS, CPU: nothing lives; `alive`, killed, survivors…: seconds after KILL |
+| Builder → shim | `kill`, grace in ms; `status` |
+| shim → Builder | `running`, pid, start time, shim, its start time, began in µs, instance, what is held |
+| | `refused`, `alive`, as above; `over`, lines of the exit file: nothing lives, and the shim ends |
 
 Descriptors of a start: the minder's own connection, then stdin, stdout, stderr as the letters say. A survivor
 is four fields: pid, name, state, wchan. An empty message is the end of the connection. No field can hold a
@@ -46,6 +50,34 @@ class Start:
         self.cwd = cwd
 
 
+class Order:
+    """A request to start a component, its fields in the order of the frame; what is not wanted is 0 or empty.
+
+    `folder` is the component's own; `mark` makes its processes known (`kernel.mark`); `memory` is in bytes,
+    `cpu` in thousandths of a core. `leave` is the cgroup to go to, out of that of steps; `cgroup` is to be
+    made: its controllers hold the limits.
+    """
+
+    __slots__ = (
+        "cgroup",
+        "cpu",
+        "folder",
+        "instance",
+        "leave",
+        "log_bytes",
+        "log_files",
+        "mark",
+        "memory",
+        "start",
+    )
+
+    def __init__(self, fields: list[bytes], start: Start) -> None:
+        self.cgroup, cpu, self.folder, self.instance, self.leave, *numbers = fields
+        self.cpu = int(cpu)
+        self.log_bytes, self.log_files, self.mark, self.memory = map(int, numbers)
+        self.start = start
+
+
 def receive(connection: socket) -> tuple[bytes, list[int], bool]:
     """One frame, its descriptors, and whether some of them were lost. Empty at the end; may block."""
     try:
@@ -59,13 +91,14 @@ def receive(connection: socket) -> tuple[bytes, list[int], bool]:
     return data, fds, bool(flags & MSG_CTRUNC)
 
 
-def send(connection: socket, *fields: bytes | int) -> None:
-    """Sends one frame. An end that is gone is no error: whoever must know watches for it."""
+def send(connection: socket, *fields: bytes | int) -> bool:
+    """Sends one frame; False at an end that is gone, which is no error: whoever must know watches for it."""
     frame = b"\0".join([field if isinstance(field, bytes) else b"%d" % field for field in fields])
-    try:  # noqa: SIM105 - contextlib is an import more, and this runs in every minder
+    try:
         connection.send(frame)
     except (BrokenPipeError, ConnectionResetError):
-        pass
+        return False
+    return True
 
 
 def head(frame: bytes) -> tuple[bytes, int]:
@@ -75,6 +108,24 @@ def head(frame: bytes) -> tuple[bytes, int]:
         return fields[0], int(fields[1])
     except (IndexError, ValueError):
         raise Broken(f"no start frame: {frame[:80]!r}") from None
+
+
+def is_shim(frame: bytes) -> bool:
+    """Whether a frame to the keeper asks for a shim, and not for a minder."""
+    return frame.startswith(b"shim\0") or (frame.startswith(b"large\0") and frame.endswith(b"\0shim"))
+
+
+def stdio_letters(frame: bytes) -> bytes:
+    """Which of the process's stdio come with a frame as descriptors. Raises Broken."""
+    fields = frame.split(b"\0", 3)
+    if len(fields) < 4:
+        raise Broken(f"no start frame: {frame[:80]!r}")
+    return fields[2]
+
+
+def whole(frame: bytes, memory: int) -> bytes:
+    """The frame itself, or what it stands for where that came as a memfd."""
+    return read_memory(memory) if frame.startswith(b"large\0") else frame
 
 
 def split_fds(stdio: bytes, fds: list[int]) -> tuple[list[int], int]:
@@ -104,6 +155,18 @@ def parse_start(frame: bytes) -> Start:
         return Start(int(ident), stdio, argv, env, cwd)
     except ValueError:
         raise Broken(f"no start frame: {frame[:80]!r}") from None
+
+
+def parse_order(frame: bytes) -> Order:
+    """The whole of a shim frame. Raises Broken."""
+    count = len(Order.__slots__)
+    fields = frame.split(b"\0", 2 + count)
+    try:
+        if fields[0] != b"shim" or len(fields) != 3 + count:
+            raise ValueError
+        return Order(fields[3:-1], parse_start(fields[-1]))
+    except ValueError:
+        raise Broken(f"no shim frame: {frame[:80]!r}") from None
 
 
 def read_memory(fd: int) -> bytes:
