@@ -1,5 +1,5 @@
-"""Ends a node: it is drained first (see `bakemesh drain`), then its Builder ends, and with it `bakemesh up` on
-that machine. Without NODE: the node of this machine's state folder."""
+"""Ends a node: it is drained first (see `bakemesh drain`), then its Builder ends, and with it `bakemesh up`
+there. Without NODE: the node of this machine's state folder."""
 
 from __future__ import annotations
 
