@@ -40,10 +40,12 @@ from bakemesh.startup.state import (
     Sent,
 )
 from bakemesh.startup.telling import Teller
-from bakemesh.supervisor import Bake, Closed, RecipeRejected, Supervisor, SupervisorError
+from bakemesh.supervisor import Bake, Closed, RecipeRejected, ResultTimeout, Supervisor, SupervisorError
 
 log = logging.getLogger(__name__)
-RESULT_S, ANSWER_S = 5.0, 5.0
+RESULT_S, ANSWER_S = 1.0, 5.0
+# A Result may have been lost with the process that waited for it; before this a stream drops a second copy.
+AGAIN_S, AGAIN_MOST_S = 130.0, 3600.0
 FIRST_S, MOST_S = 0.1, 5.0
 
 
@@ -91,14 +93,18 @@ class Errands:
     async def _follow(self, effect: Follow) -> None:
         recipe = await asyncio.to_thread(self.desk.journal.recipe, effect.recipe_id)
         assert recipe is not None  # journaled with the state that named it
-        tries = Tries(f"bring-up {effect.recipe_id}")
+        tries, patience_s = Tries(f"bring-up {effect.recipe_id}"), AGAIN_S
         while True:
             try:
                 bake = await self.supervisor.send(recipe, result_timeout_s=RESULT_S)
                 self._bakes[effect.recipe_id] = bake
-                await bake.accepted()
+                # What it said while nobody followed: a second copy, which the stream drops, gets no Result.
                 await bake.catch_up()
+                await bake.accepted(patience_s)
                 outcome = await bake.outcome()
+            except ResultTimeout:
+                patience_s = min(patience_s * 2, AGAIN_MOST_S)
+                continue
             except RecipeRejected as error:
                 ok, why = False, f"{error.code}: {error}"
                 break

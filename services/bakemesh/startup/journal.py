@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from bakemesh.bus.sealing import Sealed
 from bakemesh.protocol.identity import Identity
@@ -67,9 +70,12 @@ class Changes:
 
 
 class Journal:
-    """The open file. Raises JournalRefused, OSError, sqlite3.Error. Its calls block; they sync."""
+    """The open file. Raises JournalRefused, OSError, sqlite3.Error. Its calls block, and sync; any thread may
+    make them.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._alone = threading.Lock()
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -94,32 +100,49 @@ class Journal:
 
     def state(self) -> dict[str, str]:
         """The words of the state."""
-        return dict(self._db.execute("SELECT key, value FROM state"))
+        return dict(self._rows("SELECT key, value FROM state"))
 
     def sites(self) -> dict[str, Site]:
         """Every node's row."""
-        return {key: _site(value) for key, value in self._db.execute("SELECT node_id, value FROM sites")}
+        return {key: _site(value) for key, value in self._rows("SELECT node_id, value FROM sites")}
 
     def recipe(self, recipe_id: str) -> Prepared | None:
         """A bring-up as it was sealed."""
-        found = self._db.execute(
-            "SELECT identity, subject, msg_id, payload FROM recipes WHERE recipe_id = ?", (recipe_id,)
-        ).fetchone()
-        if found is None:
+        found = self._rows(
+            "SELECT identity, subject, msg_id, payload FROM recipes WHERE recipe_id = ?", recipe_id
+        )
+        if not found:
             return None
-        identity, subject, msg_id, payload = found
+        identity, subject, msg_id, payload = found[0]
         return Prepared(Identity(*json.loads(identity)), subject, Sealed(payload, msg_id))
 
     def letters(self) -> list[Letter]:
         """Those that are not out, in order."""
-        rows = self._db.execute("SELECT number, kind, target, payload FROM letters ORDER BY number")
-        return [Letter(*row) for row in rows]
+        return [
+            Letter(*row)
+            for row in self._rows("SELECT number, kind, target, payload FROM letters ORDER BY number")
+        ]
+
+    def _rows(self, query: str, *values: str) -> list[Any]:
+        with self._alone:
+            return self._db.execute(query, values).fetchall()
 
     # -- writing
 
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._alone:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
     def commit(self, changes: Changes) -> None:
         """All of it or nothing."""
-        with _transaction(self._db) as db:
+        with self._transaction() as db:
             db.executemany("REPLACE INTO state VALUES (?, ?)", changes.state.items())
             for node_id, site in changes.sites.items():
                 if site is None:
@@ -151,25 +174,13 @@ class Journal:
 
     def note(self, key: str, value: str) -> None:
         """One word of the state by itself."""
-        with _transaction(self._db) as db:
+        with self._transaction() as db:
             db.execute("REPLACE INTO state VALUES (?, ?)", (key, value))
 
     def out(self, number: int) -> None:
         """A letter is out."""
-        with _transaction(self._db) as db:
+        with self._transaction() as db:
             db.execute("DELETE FROM letters WHERE number = ?", (number,))
-
-
-class _transaction:  # noqa: N801 - used like a function
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._db.execute("BEGIN IMMEDIATE")
-        return self._db
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
 def _site(text: str) -> Site:
