@@ -64,6 +64,8 @@ class Settings:
     control_rate: float
     recipe_rate: float
     outbox_max_bytes: int
+    on_stop: str
+    keys_dir: Path | None
     log_format: str
     log_level: str
     origins: Mapping[str, tuple[Origin, str]] = field(default_factory=dict, compare=False, repr=False)

@@ -167,6 +167,22 @@ ROWS: tuple[Row, ...] = (
         metavar="SIZE",
     ),
     Row(
+        "on-stop",
+        values.one_of("auto", "stop", "keep"),
+        "auto",
+        "what becomes of the node's components when its Builder is stopped by TERM; auto: `up` stops them, "
+        "`builder` keeps them running",
+        metavar="auto|stop|keep",
+    ),
+    Row(
+        "keys-dir",
+        values.path,
+        None,
+        "a folder with <module>.nk, the nkey seed file of each component that has one",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Row(
         "log-format",
         values.one_of("auto", "text", "json"),
         "auto",

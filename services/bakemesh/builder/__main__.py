@@ -74,6 +74,8 @@ def resolve(argv: list[str]) -> BuilderSettings:
         control_rate=settings.control_rate,
         recipe_rate=settings.recipe_rate,
         outbox_max_bytes=settings.outbox_max_bytes,
+        stop_components=settings.on_stop == "stop",
+        keys=settings.keys_dir,
         environment=environment_of(os.environ),
     )
 

@@ -22,9 +22,9 @@ from bakemesh.settings.load import UP_FILE
 from bakemesh.settings.node import NODE_FILE
 
 log = logging.getLogger(__name__)
-JOURNAL, LOCK, BAKES = "journal.db", "builder.lock", "bakes"
+JOURNAL, LOCK, BAKES, COMPONENTS = "journal.db", "builder.lock", "bakes", "components"
 # What may lie in a folder that is a Builder's own: its rights may be taken from everybody else.
-_OURS = {LOCK, BAKES, NODE_FILE, UP_FILE, "up.lock", "bus"}
+_OURS = {LOCK, BAKES, COMPONENTS, NODE_FILE, UP_FILE, "up.lock", "bus"}
 _LIVES = 16  # of earlier Builders on this folder whose claims are known again
 
 
@@ -53,6 +53,11 @@ class StateFolder:
         """Where each bake has a folder."""
         return self.path / BAKES
 
+    @property
+    def components(self) -> Path:
+        """Where each component has a folder."""
+        return self.path / COMPONENTS
+
     def __enter__(self) -> StateFolder:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -80,10 +85,11 @@ class StateFolder:
         """Takes reading and writing from others: recipes, output and parameters lie here in the clear."""
         # SQLite gives its log and its index the rights of the file.
         os.close(os.open(self.journal, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self.bakes.mkdir(mode=0o700, exist_ok=True)
+        for folder in (self.bakes, self.components):
+            folder.mkdir(mode=0o700, exist_ok=True)
         names = [entry for entry in self.path.iterdir() if not entry.is_symlink()]
         for each in names:
-            if each.name.startswith(f"{Path(JOURNAL).stem}.") or each.name == BAKES:
+            if each.name.startswith(f"{Path(JOURNAL).stem}.") or each.name in (BAKES, COMPONENTS):
                 _close_to_others(each)
         loose = stat.S_IMODE(self.path.stat().st_mode) & 0o077
         if loose and all(each.name in _OURS or each.name.startswith(("journal.", "node.")) for each in names):

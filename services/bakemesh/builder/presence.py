@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from pathlib import Path
 
+from bakemesh.builder.components.host import Components
 from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.steps import SUPPORTED
 from bakemesh.bus.connection import Bus
@@ -38,23 +38,16 @@ def version() -> str:
     return "0"
 
 
-def boot_id() -> str:
-    """This boot of the machine."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return "unknown"
-
-
 class Presence:
     """Publishes SystemStatus, and keeps the last one in the nodes bucket."""
 
-    def __init__(self, bus: Bus, kitchen: Kitchen) -> None:
-        self.bus, self.kitchen = bus, kitchen
+    def __init__(self, bus: Bus, kitchen: Kitchen, components: Components, boot: str) -> None:
+        self.bus, self.kitchen, self.components = bus, kitchen, components
         self.bucket = Bucket(bus, storage.nodes_bucket(bus.mesh))
-        self.boot, self.version = boot_id(), version()
+        self.boot, self.version = boot, version()
         self._changed, self._said = asyncio.Event(), asyncio.Event()
         self._latest = b""
-        kitchen.on_change = self.changed
+        kitchen.on_change = components.on_change = self.changed
 
     def status(self) -> SystemStatus:
         """The node, now."""
@@ -71,7 +64,7 @@ class Presence:
             version=self.version,
             protocols=[f"builder-v{envelope.VERSION}"],
             stepkinds=sorted(SUPPORTED),
-            components=[],
+            components=self.components.rows(),
             leaf=self.bus.on_leaf,
             storefull=kitchen.store_full,
         )

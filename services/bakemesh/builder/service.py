@@ -2,9 +2,9 @@
 outside.
 
 Start: lock on the state folder, journal, strangers of a dead predecessor killed, keeper, bus, claim, streams,
-outboxes, recovery, and only then intake and controls. Stop: intake and controls, running steps, outboxes,
-claim, bus, keeper, journal; the same whatever ends the Builder, from whatever point of its start, and bounded
-in each part: a bus that is away is not waited for.
+outboxes, components found again, recovery, and only then intake and controls. Stop: intake and controls,
+running steps, components (stopped, or let go), outboxes, claim, bus, keeper, journal; the same whatever ends
+the Builder, from whatever point of its start, and bounded in each part: a bus that is away is not waited for.
 """
 
 from __future__ import annotations
@@ -23,8 +23,15 @@ from bakemesh.builder.bake.voice import Voice
 from bakemesh.builder.children import ChildRecipes
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.cohorts import Cohorts, Target
+from bakemesh.builder.components.boot import Boot, settle_boot
+from bakemesh.builder.components.component import Ground
+from bakemesh.builder.components.desk import open_desk
+from bakemesh.builder.components.host import Components
+from bakemesh.builder.components.launch import Place
+from bakemesh.builder.components.orders import Orders
+from bakemesh.builder.components.reports import Reports
 from bakemesh.builder.controls import Controls
-from bakemesh.builder.folder import Holder, StateFolder, settle
+from bakemesh.builder.folder import Holder, NodeTaken, StateFolder, settle
 from bakemesh.builder.forwarding import Forwarding
 from bakemesh.builder.hubward import Hubward
 from bakemesh.builder.intake import Intake
@@ -32,7 +39,7 @@ from bakemesh.builder.janitor import Janitor
 from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.payloads import Payloads
 from bakemesh.builder.kitchen import House, Kitchen
-from bakemesh.builder.nodelife import NodeLife
+from bakemesh.builder.nodelife import NodeDown, NodeLife
 from bakemesh.builder.outbox import Outbox
 from bakemesh.builder.performance import Speaker
 from bakemesh.builder.presence import Presence
@@ -61,6 +68,7 @@ INTAKE, FORWARDING = "intake", "forwarding"
 # At the stop, in seconds: for what comes in, for steps beside their grace, for what is still to be said, for
 # what is held on the hub (nothing can be given back to one that is away), for the connection.
 IN_S, STEPS_S, OUT_S, HELD_S, HELD_AWAY_S, BUS_S = 1.5, 6.5, 2.5, 1.5, 0.3, 2.5
+FOUND_S = 10.0  # for components that were not found again yet, where they are to end
 
 
 async def run(
@@ -82,6 +90,7 @@ async def run(
         holder = await unless(stop, settle(folder, journal, settings.bus.mesh))
         if holder is None:
             return
+        boot = await settle_boot(journal, copied=holder.copied)
         swept = await reap_strangers(holder.owner)
         if swept.killed:
             log.warning("%d processes that a dead Builder left behind were killed", swept.killed)
@@ -91,13 +100,22 @@ async def run(
         if bus is None:
             return
         stack.push_async_callback(_close, bus)
-        builder = _Builder(settings, clock, folder.bakes, holder, journal, keeper, bus)
+        builder = _Builder(settings, clock, folder, holder, boot, journal, keeper, bus)
+        end: str | None = None  # why the components are to end with this Builder
         try:
             if await unless(stop, builder.start()):
                 ready()
                 await builder.work(stop)
+            if settings.stop_components:
+                end = "the node was stopped"
+        except NodeDown:
+            end = "the node was asked down"
+            raise
+        except NodeTaken:
+            end = "another Builder has the node"  # and brings up components of its own
+            raise
         finally:
-            await builder.stop()
+            await builder.stop(end)
 
 
 async def _close(bus: Bus) -> None:
@@ -115,14 +133,17 @@ class _Builder:
         self,
         settings: BuilderSettings,
         clock: Clock,
-        bakes: Path,
+        folder: StateFolder,
         holder: Holder,
+        boot: Boot,
         journal: Journal,
         keeper: Keeper,
         bus: Bus,
     ) -> None:
-        self.settings, self.clock, self.bakes = settings, clock, bakes
+        self.settings, self.clock, self.bakes = settings, clock, folder.bakes
+        self.holder, self.boot = holder, boot
         self.journal, self.keeper, self.bus = journal, keeper, bus
+        self.components = Components(lambda components: self._ground(components, folder.components))
         mesh, node_id = bus.mesh, settings.node_id
         self.status = self._outbox(storage.status_stream(mesh, node_id), "outbox_status", 2**40)
         self.data = self._outbox(
@@ -141,6 +162,7 @@ class _Builder:
             environment=settings.environment,
             kill_grace_s=settings.kill_grace_s,
             children=self._children_of,
+            components=self.components,
             over=lambda session: self.kitchen.over(session),
         )
         accept = settings.accept_forwarded
@@ -164,6 +186,29 @@ class _Builder:
         writer = StreamWriter(self.bus, stream)
         return Outbox(self.journal, writer, table, max_bytes=max_bytes, payloads=payloads)
 
+    def _ground(self, components: Components, folder: Path) -> Ground:
+        settings, bus = self.settings, self.bus
+        place = Place(
+            folder=folder,
+            node=settings.node,
+            node_id=settings.node_id,
+            mesh=bus.mesh,
+            nats=settings.bus.servers,
+            environment=settings.environment,
+            tls=settings.bus.tls,
+            keys=settings.keys,
+        )
+        return Ground(
+            journal=self.journal,
+            keeper=self.keeper,
+            bus=bus,
+            clock=self.clock,
+            place=place,
+            boot=self.boot.id,
+            changed=lambda: components.on_change(),
+            forgotten=components.forgotten,
+        )
+
     def _children_of(self, session: Session) -> Children:
         return self.children.of(session)
 
@@ -177,6 +222,7 @@ class _Builder:
         for outbox in (self.status, self.data):
             self._outboxes.append(outbox)
             await outbox.start()
+        await self.components.start(copied=self.holder.copied)
         await self.kitchen.recover()
         inbox = Inbox(bus, settings.node_id)
         self._incoming.append(inbox.close)
@@ -204,9 +250,18 @@ class _Builder:
             refused=controls.refused,
         )
         self._incoming.append(serving.stop)
-        presence = Presence(bus, self.kitchen)
+        presence = Presence(bus, self.kitchen, self.components, self.boot.id)
         self.hub.on_up = presence.changed
         life = await self._operated(presence, rate)
+        orders = Orders(
+            self.components,
+            settings.operators,
+            Buckets(rate),
+            self.clock,
+            open_to_all=not bus.auth_required,
+            draining=lambda: self.kitchen.draining,
+        )
+        self._incoming += await open_desk(bus, settings.node_id, Reports(self.components, self.clock), orders)
         performance = Speaker(bus, settings.node, settings.node_id, settings.state, self._queues(inbox))
         retention = Retention(bus, self.journal, settings.node_id, self.bakes, self.clock)
         for name, work in (
@@ -266,14 +321,15 @@ class _Builder:
             self._incoming.append((await bus.serve(wanted, answer, refused=refused)).stop)
         return life
 
-    async def _stop_components(self) -> None:
-        return None
+    async def _stop_components(self, down: bool) -> None:
+        reason = "the node was asked down" if down else "the node was drained"
+        await self.components.stop_all(reason, drained=not down, end=down)
 
     async def _resume_components(self) -> None:
-        return None
+        await self.components.resume()
 
     def _targets(self, type_: str) -> list[Target]:
-        return []
+        return [Target(*found) for found in self.components.deliver_to(type_)]
 
     def _queues(self, inbox: Inbox) -> Callable[[], dict[str, int]]:
         return lambda: {
@@ -296,8 +352,10 @@ class _Builder:
             if not task.cancelled():
                 task.result()
 
-    async def stop(self) -> None:
-        """What comes in, what runs, what goes out, what is held. Never raises."""
+    async def stop(self, end: str | None) -> None:
+        """What comes in, what runs, what goes out, what is held. `end`: why the components are to end too;
+        None: they run on. Never raises.
+        """
         for name in (INTAKE, FORWARDING):
             if name in self._tasks:
                 self._tasks[name].cancel()
@@ -307,6 +365,11 @@ class _Builder:
             counts = ", ".join(f"{count} {reason}" for reason, count in not_taken.most_common())
             log.info("messages that were not taken: %s", counts)
         await within(self.settings.kill_grace_s + STEPS_S, [self.kitchen.close()])
+        if end is not None:
+            if not self.components.started:
+                await within(FOUND_S, [self.components.start(copied=self.holder.copied)])
+            await within(self.components.stop_s + HELD_S, [self.components.stop_all(end, end=True)])
+        await within(HELD_S, [self.components.close()])
         if self.bus.connected:
             # What is said already shall be heard; what cannot be said in time is in the journal.
             await within(OUT_S, [outbox.empty() for outbox in self._outboxes])

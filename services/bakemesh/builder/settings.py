@@ -25,7 +25,7 @@ def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuilderSettings:
     """Durations in seconds, sizes in bytes. `accept_forwarded` None: yes where the server asks for no
-    authentication.
+    authentication. `stop_components`: at TERM; else they run on. `keys`: the folder of their key files.
     """
 
     bus: BusSettings
@@ -43,4 +43,6 @@ class BuilderSettings:
     control_rate: float = 200.0
     recipe_rate: float = 50.0
     outbox_max_bytes: int = 64 * 2**20
+    stop_components: bool = False
+    keys: Path | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: environment_of(os.environ))

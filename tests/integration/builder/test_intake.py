@@ -280,20 +280,6 @@ async def test_all_problems_come_at_once(house: House) -> None:
     assert lines_said == sorted(lines_said)
 
 
-@pytest.mark.parametrize(
-    "step",
-    ['<module name="m"><crank command="/bin/true"/></module>', '<attach name="a" module="m"/>'],
-)
-async def test_steps_that_this_builder_does_not_run(house: House, step: str) -> None:
-    with pytest.raises(RecipeRejected) as caught:
-        await house.bake(f'<recipe name="parts"><cli command="true"/>{step}</recipe>')
-    assert caught.value.code == "unsupported_step"
-    assert step[1:7].strip() in caught.value.problems[0]["element"]
-    with pytest.raises(RecipeRejected) as caught:
-        await house.bake(f'<recipe name="parts"><cli comand="true"/>{step}</recipe>')
-    assert caught.value.code == "invalid_recipe", "unsupported only where nothing else is wrong"
-
-
 # -- size
 
 

@@ -178,8 +178,9 @@ def test_an_invalid_recipe_lists_its_problems() -> None:
     assert verdict.uses_id
 
 
-def test_components_are_refused_by_name() -> None:
-    assert code(RecipeSpec='<recipe name="r"><attach module="m"/></recipe>') == "unsupported_step"
+def test_kinds_of_steps_that_are_not_run_here_are_refused_by_name() -> None:
+    facts = replace(FACTS, supported=frozenset({"cli"}))
+    assert code(facts, RecipeSpec='<recipe name="r"><attach module="m"/></recipe>') == "unsupported_step"
 
 
 def test_draining_and_rate_keep_the_recipe_free_to_come_again() -> None:

@@ -1,9 +1,9 @@
 """What a bake does next: pure, one function from (recipe, state, event) to (state, effects).
 
 Phases change through the lifecycle table alone. Guarantees: after the end is decided no step starts; no step
-that is not retryable has two attempts; every control that is accepted is acknowledged exactly once; entering
-a rest says Bake.Paused and leaving it says Bake.Restarted. Left out: serials, seqs, clocks, journal,
-processes (see `session`).
+that is not retryable has two attempts (but for IDEMPOTENT ones that a restart of the Builder cut); every
+control that is accepted is acknowledged exactly once; entering a rest says Bake.Paused and leaving it says
+Bake.Restarted. Left out: serials, seqs, clocks, journal, processes (see `session`).
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ LOSS_MS, MAX_LOSS_MS, MOST_LOSSES = 100, 60_000, 10  # a killed minder: pauses b
 MAX_PAUSES = (
     32  # that wait for the boundary; a newer one supersedes the oldest, so that a bake's state stays small
 )
+# What such a step did before it was cut off its component's journal row says: it is run again by itself.
+IDEMPOTENT = frozenset({"module", "attach"})
 _ENDED_BY = {Stopping.SKIP, Stopping.RETRY, Stopping.CANCEL}
 
 
@@ -169,9 +171,13 @@ class _Turn:
         where = f"before step {self.state.cursor} ({self.cursor_step.name})"
         self.effects.append(SayOutcome(Phase.PAUSED, f"paused {where}", stepindex=self.state.cursor))
 
-    def run_attempt(self) -> None:
+    def run_attempt(self, *, cut: bool = False) -> None:
+        """`cut`: the attempt before was cut off by a restart of the Builder."""
+        attempt = self.state.attempt + 1
+        since = self.state.since if cut and self.state.since else attempt - cut
         self.set(
-            attempt=self.state.attempt + 1,
+            attempt=attempt,
+            since=since,
             running=True,
             retry_waiting=False,
             stopping=None,
@@ -180,7 +186,7 @@ class _Turn:
         )
         again = f", attempt {self.state.attempt}" if self.state.attempt > 1 else ""
         self.say_step(f"{self.named} begins{again}")
-        self.effects.append(RunStep(self.state.cursor, self.state.attempt))
+        self.effects.append(RunStep(self.state.cursor, attempt, since))
 
     def advance(self) -> None:
         """Past the cursor's step."""
@@ -299,9 +305,8 @@ class _Turn:
         if state.phase in lifecycle.TERMINAL:
             return
         if state.running:
-            again = (
-                self.cursor_step.retryable and state.ending is None and state.stopping is not Stopping.SKIP
-            )
+            may = self.cursor_step.retryable or self.cursor_step.KIND in IDEMPOTENT
+            again = may and state.ending is None and state.stopping is not Stopping.SKIP
             if again and not event.rerun:
                 return
             if state.child_paused and state.ending is None:
@@ -315,7 +320,7 @@ class _Turn:
                 self.advance()
                 self.boundary(stopping=not event.rerun)
             elif again:
-                self.run_attempt()
+                self.run_attempt(cut=state.stopping is not Stopping.RETRY)
             else:
                 self.end(
                     Phase.FAILED,

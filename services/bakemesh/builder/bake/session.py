@@ -49,6 +49,7 @@ from bakemesh.builder.bake.state import (
 )
 from bakemesh.builder.bake.voice import Voice
 from bakemesh.builder.clock import Clock
+from bakemesh.builder.components.records import Maker
 from bakemesh.builder.journal import Journal, JournalClosed
 from bakemesh.builder.journal.records import (
     BakeRow,
@@ -66,7 +67,7 @@ from bakemesh.builder.journal.records import (
 from bakemesh.builder.outbox import Outbox
 from bakemesh.builder.output.step_output import StepOutput
 from bakemesh.builder.steps import runner_for
-from bakemesh.builder.steps.base import Children, StepContext, StepResult, Stop, StopReason
+from bakemesh.builder.steps.base import Children, ComponentHost, StepContext, StepResult, Stop, StopReason
 from bakemesh.processes import Keeper
 from bakemesh.protocol.builder.codes import Code, StepOutcome
 from bakemesh.protocol.builder.lifecycle import TERMINAL, Phase
@@ -101,6 +102,7 @@ class Kit:
     environment: Mapping[str, str]
     kill_grace_s: float
     children: Callable[[Session], Children]
+    components: ComponentHost
     over: Callable[[Session], None]  # the bake has ended: its place is free
     jitter: Callable[[], float] = random.random
 
@@ -399,6 +401,9 @@ class Session:
             children=self._children,
             params=self.params,
             clock=kit.clock.monotonic,
+            components=kit.components,
+            maker=Maker(self.bake, run.index, run.since),
+            again=run.since != run.attempt,
         )
         if step.timeout_ms:
             self._arm("step", step.timeout_ms / 1000, lambda: stop.request(StopReason.TIMEOUT))

@@ -61,6 +61,7 @@ class State:
     step_percent: int = 0
     pct_floor: int = 0
     exitcodes: dict[str, int] = field(default_factory=dict)
+    since: int = 0  # the first attempt of the chain that restarts of the Builder cut and that this one ends
     begun: int = 0  # µs since the epoch; 0 = not begun
     ending: Ending | None = None
 
@@ -254,10 +255,13 @@ class SayEnd:
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Start an attempt."""
+    """Start an attempt. `since`: the attempt that it goes on with, where a restart of the Builder cut that
+    off; else its own number.
+    """
 
     index: int
     attempt: int
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)

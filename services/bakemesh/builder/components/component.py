@@ -13,12 +13,13 @@ import logging
 import random
 import signal
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.components import core, launch
+from bakemesh.builder.components.errors import Forgotten
 from bakemesh.builder.components.life import (
     AliveFor,
     Arm,
@@ -45,6 +46,7 @@ from bakemesh.builder.components.probe import GOOD, Prober
 from bakemesh.builder.components.records import Maker, Row, drop_row, save_row
 from bakemesh.builder.components.states import State
 from bakemesh.builder.journal import Journal, JournalBroken, JournalClosed
+from bakemesh.builder.steps.endings import why_refused
 from bakemesh.builder.stopping import unless
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError
@@ -65,10 +67,6 @@ from bakemesh.protocol.builder.spec.component import ComponentSpec
 log = logging.getLogger(__name__)
 WATCHED = 32  # live values that are kept of a component
 LOST_PAUSE_S = 0.1
-
-
-class Forgotten(Exception):
-    """Raised when a component was removed before it could take an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +199,7 @@ class Component:
         why = f": {life.reason}" if life.reason else ""
         log.log(level, "component %s: %s → %s%s", self.name, before, life.state, why)
         if life.traceback and life.state in (State.BACKOFF, State.QUARANTINED, State.ENDED):
-            log.warning("component %s: its crank raised\n%s", self.name, life.traceback)
+            log.warning("component %s: %s\n%s", self.name, life.report, life.traceback)
 
     def _tell_all(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -280,7 +278,8 @@ class Component:
             await asyncio.sleep(LOST_PAUSE_S)
             self.tell(await self._find(instance))
         except SpawnRefused as error:
-            self.tell(NotLaunched(instance, f"cannot be started: {error}"))
+            argv = launch.argv_of(spec, self.folder)
+            self.tell(NotLaunched(instance, f"its program cannot be started: {why_refused(argv[0], error)}"))
         except BusError as error:
             self.tell(NotLaunched(instance, f"its durable posts cannot be kept: {error}"))
         except OSError as error:
@@ -319,10 +318,10 @@ class Component:
                 lambda: self.life.state is State.STARTING,
             )
             self._task(prober.run(), self._tasks, "probing")
-        if said := "; ".join(shimmed.unheld):
-            if said != self._unheld:
-                log.warning("component %s: %s", self.name, said)
+        if (said := _unheld(life.spec, shimmed.held)) != self._unheld:
             self._unheld = said
+            if said:
+                log.warning("component %s: %s", self.name, said)
         return Launched(instance, shimmed.pid)
 
     async def _mind(self, instance: str, shimmed: Shimmed) -> None:
@@ -360,26 +359,19 @@ class Component:
         await self.apply(Bygone("the state folder was copied or moved; not started here"))
 
     async def _find(self, instance: str) -> Event:
-        try:
-            found = await adopt(self.folder, instance)
-        except OSError as error:
-            log.error("component %s: nothing of it can be found: %s", self.name, error)
-            found = None
-        match found:
+        match found := await adopt(self.folder, instance):
             case Shimmed():
                 return self._took(instance, found)
             case ShimExit():
                 return _exited(instance, found)
-        await sweep_instance(instance)
-        return Vanished(instance)
+            case None:
+                return Vanished(instance)
 
     async def _end_bygone(self, instance: str) -> None:
         found = await adopt(self.folder, instance)
         if isinstance(found, Shimmed):
             await found.stop(self.life.spec.shutdown_ms / 1000)
             found.close()
-        elif found is None:
-            await sweep_instance(instance)
 
     async def close(self) -> None:
         """Lets it go: what runs runs on, for the next Builder to find."""
@@ -405,9 +397,21 @@ class Component:
             self.watch.pop(next(iter(self.watch)))
 
 
+def _unheld(spec: ComponentSpec, held: Collection[str]) -> str:
+    """Which of its limits the system does not hold here as they are meant; empty where it holds all."""
+    said = []
+    if spec.memory_max_bytes is not None and "memory" not in held:
+        said.append("its memory is looked at once a second (no cgroup that holds memory can be had here)")
+    if spec.cpu_share is not None and "cpu-share" not in held:
+        said.append("its cpu-share is not held (no cgroup that holds it can be had here)")
+    return "; ".join(said)
+
+
 def _exited(instance: str, found: ShimExit) -> Exited:
     if found.lost:
         return Exited(instance, -signal.SIGKILL, "its shim was killed, and all of it with it")
+    if found.reason:
+        return Exited(instance, -(found.signal or signal.SIGKILL), f"killed: {found.reason}")
     if found.signal is not None:
         with contextlib.suppress(ValueError):
             name = signal.Signals(found.signal).name

@@ -39,8 +39,9 @@ from bakemesh.builder.components.life import (
     Stop,
     Vanished,
     Wait,
+    because,
     policy_of,
-    said,
+    reported,
     waits_of,
 )
 from bakemesh.builder.components.states import Move, State, move
@@ -85,9 +86,9 @@ class _Turn:
     def set(self, **changes: object) -> None:
         self.life = replace(self.life, **changes)  # type: ignore[arg-type]
 
-    def move(self, by: Move, reason: str, traceback: str = "") -> None:
+    def move(self, by: Move, reason: str) -> None:
         self.set(state=move(self.life.state, by))
-        self.life = said(self.life, reason, traceback)
+        self.life = because(self.life, reason)
 
     # -- what somebody wants
 
@@ -146,7 +147,7 @@ class _Turn:
         self.set(drained=event.drained)
         if life.state is State.STOPPING:
             self.set(after=After.REST)
-            self.life = said(self.life, event.reason)
+            self.life = because(self.life, event.reason)
         elif life.alive:
             self.end(After.REST, event.reason)
         elif life.state is not State.STOPPED:
@@ -173,17 +174,17 @@ class _Turn:
         elif self.life.state is not State.STOPPED:
             self.set(state=move(self.life.state, Move.HALT))
         self.set(after=After.REST, drained=False, record=Record())
-        self.life = said(self.life, reason)
+        self.life = because(self.life, reason)
 
     # -- starting
 
     def afresh(self) -> None:
         """As if it had never failed."""
-        self.set(record=Record(), restarts=0, was_ready=False, exitcode=None)
+        self.set(record=Record(), restarts=0, was_ready=False, exitcode=None, report="", traceback="")
         self.launch()
 
-    def launch(self, reason: str = "", traceback: str = "") -> None:
-        self.move(Move.LAUNCH, reason, traceback)
+    def launch(self, reason: str = "") -> None:
+        self.move(Move.LAUNCH, reason)
         self.set(
             instance=self.facts.fresh,
             pid=0,
@@ -203,7 +204,7 @@ class _Turn:
             self.effects.append(Arm(life.due))
             return
         self.set(restarts=life.restarts + 1)
-        self.launch(life.reason, life.traceback)
+        self.launch(life.reason)
 
     # -- what happens to the instance
 
@@ -223,7 +224,7 @@ class _Turn:
                 self.awaited(Wait.ALIVE)
             case ReportedFailed():
                 if self.life.state is not State.STOPPING:
-                    self.life = said(self.life, event.summary, event.traceback)
+                    self.life = reported(self.life, event.summary, event.traceback)
                     self.set(failed=event.instance)
             case ProbeGood():
                 self.set(misses=0)
@@ -247,14 +248,14 @@ class _Turn:
         self.set(waits=life.waits - set(what))
         if not self.life.waits:
             self.move(Move.READY, "")
-            self.set(was_ready=True)
+            self.set(was_ready=True, report="", traceback="")
 
     def missed(self, why: str) -> None:
         life, health = self.life, self.life.spec.health
         if health is None:
             return
         if life.state is State.STARTING:
-            self.life = said(life, f"not healthy yet: {why}", life.traceback)
+            self.life = because(life, f"not healthy yet: {why}")
         elif life.state is State.READY:
             self.set(misses=life.misses + 1)
             if self.life.misses >= health.misses:
@@ -266,7 +267,7 @@ class _Turn:
         """One that was never seen to run is launched again: nothing is held against it."""
         if self.life.state is State.STARTING and not self.life.pid:
             self.set(instance=None)
-            self.launch(self.life.reason, self.life.traceback)
+            self.launch(self.life.reason)
         else:
             self.gone(-9, "nothing is known of its end")
 
@@ -277,11 +278,13 @@ class _Turn:
         if life.state is State.STOPPING:
             self.after_stop(how)
             return
-        reason, traceback = how, ""
+        reason = how
         if life.failed == life.instance:
-            reason, traceback = f"{life.reason} ({how})", life.traceback
-        elif life.state is State.UNHEALTHY:
-            code, reason = UNHEALTHY_CODE, life.reason
+            reason = f"its crank failed ({how})"
+        else:
+            self.set(report="", traceback="")
+            if life.state is State.UNHEALTHY:
+                code, reason = UNHEALTHY_CODE, life.reason
         ran_s = max(0.0, self.facts.now - life.began)
         decision, record = decide(
             policy_of(life.spec), life.record, Ended(code, ran_s, self.facts.now, self.facts.draw)
@@ -289,13 +292,13 @@ class _Turn:
         self.set(record=record)
         match decision:
             case Again(pause_s):
-                self.move(Move.PAUSE, reason, traceback)
+                self.move(Move.PAUSE, reason)
                 self.wait_until(self.facts.now + pause_s)
             case Quarantine(probe_s):
-                self.move(Move.QUARANTINE, f"ended too often; at last: {reason}", traceback)
+                self.move(Move.QUARANTINE, f"ended too often; at last: {reason}")
                 self.wait_until(self.facts.now + probe_s)
             case LetBe():
-                self.move(Move.LET_BE, reason, traceback)
+                self.move(Move.LET_BE, reason)
 
     def wait_until(self, due: float) -> None:
         self.set(due=due)

@@ -15,7 +15,8 @@ from typing import Any
 
 from bakemesh.builder.components import launch
 from bakemesh.builder.components.boot import end_boot
-from bakemesh.builder.components.component import Claim, Component, Forgotten, Ground
+from bakemesh.builder.components.component import Claim, Component, Ground
+from bakemesh.builder.components.errors import CannotRun, Forgotten, NotYours
 from bakemesh.builder.components.life import Event, Life, Resume, Start, Stop
 from bakemesh.builder.components.order import levels
 from bakemesh.builder.components.records import Maker, Row, all_rows
@@ -32,14 +33,6 @@ log = logging.getLogger(__name__)
 REASON_BYTES = 2048  # of a reason and its traceback in SystemStatus
 REASONS_BYTES = 128 * 1024  # of all of them
 STOP_SLACK_S = 2.0  # beside its grace, for a component to be seen to have ended
-
-
-class NotYours(Exception):
-    """Raised when a component of that name has another owner in this start of the node."""
-
-
-class CannotRun(Exception):
-    """Raised when this installation lacks what the component needs."""
 
 
 class Components:
@@ -203,11 +196,10 @@ class Components:
 
 def _told(one: Component, room: int) -> dict[str, Any]:
     life, spec = one.life, one.life.spec
-    reason = life.reason + (f"\n{life.traceback}" if life.traceback else "")
-    if len(reason.encode("utf-8", "replace")) > room and life.traceback:
-        # The end of a traceback says what it is.
-        tail = life.traceback.encode("utf-8", "replace")[-(room // 2) :].decode("utf-8", "ignore")
-        reason = f"{clip(life.reason, room // 2 - 8)}\n…{tail}"
+    reason = f"{life.reason}: {life.report}" if life.report else life.reason
+    if life.traceback and (left := room - len(reason.encode("utf-8", "replace")) - 8) > 0:
+        tail = life.traceback.encode("utf-8", "replace")[-left:].decode("utf-8", "ignore")
+        reason += f"\n{tail}"  # the end of a traceback says what it is
     return {
         "name": one.name,
         "state": str(life.state),

@@ -78,7 +78,8 @@ class Life:
     misses: int = 0
     was_ready: bool = False  # since somebody started it
     exitcode: int | None = None  # of the last end
-    reason: str = ""  # why it is where it is; a Builder's own words, or what its crank reported
+    reason: str = ""  # why it is where it is: the Builder's own words
+    report: str = ""  # what its crank said when it failed, in its words
     traceback: str = ""
     failed: str | None = None  # the instance that reported so
     drained: bool = False  # stopped with the node's drain, to be started again with its resume
@@ -116,10 +117,15 @@ def from_json(spec: ComponentSpec, text: str) -> Life:
     )
 
 
-def said(life: Life, reason: str, traceback: str = "") -> Life:
-    """With this reason, within bounds; of a traceback the end is kept."""
+def because(life: Life, reason: str) -> Life:
+    """With this reason, within bounds."""
+    return replace(life, reason=clip(reason, REASON_BYTES))
+
+
+def reported(life: Life, report: str, traceback: str) -> Life:
+    """With what its crank said, within bounds; of a traceback the end is kept."""
     kept = traceback.encode("utf-8", "replace")[-TRACEBACK_BYTES:].decode("utf-8", "ignore")
-    return replace(life, reason=clip(reason, REASON_BYTES), traceback=kept)
+    return replace(life, report=clip(report, REASON_BYTES), traceback=kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,31 @@
-"""The kinds of steps that a Builder runs, one file each behind `base.StepRunner`.
-
-`module` and `attach` are parsed and validated with the recipe, and refused by it: no runner here has them.
-"""
+"""The kinds of steps that a Builder runs, one file each behind `base.StepRunner`."""
 
 from __future__ import annotations
 
+from bakemesh.builder.steps.attach import AttachRunner
 from bakemesh.builder.steps.base import StepRunner
 from bakemesh.builder.steps.cli import CliRunner
 from bakemesh.builder.steps.code import CodeRunner
+from bakemesh.builder.steps.module import ModuleRunner
 from bakemesh.builder.steps.recipe import RecipeRunner
 from bakemesh.builder.steps.requestdata import RequestDataRunner
-from bakemesh.protocol.builder.spec.model import CliStep, CodeStep, RecipeStep, RequestDataStep, Step
+from bakemesh.protocol.builder.spec.model import (
+    AttachStep,
+    CliStep,
+    CodeStep,
+    ModuleStep,
+    RecipeStep,
+    RequestDataStep,
+    Step,
+)
 
 _RUNNERS: dict[str, StepRunner] = {
     CliStep.KIND: CliRunner(),
     CodeStep.KIND: CodeRunner(),
     RequestDataStep.KIND: RequestDataRunner(),
     RecipeStep.KIND: RecipeRunner(),
+    ModuleStep.KIND: ModuleRunner(),
+    AttachStep.KIND: AttachRunner(),
 }
 SUPPORTED = frozenset(_RUNNERS)
 

@@ -20,7 +20,11 @@ from bakemesh.protocol.builder.spec.model import Step
 from bakemesh.protocol.identity import Identity
 
 if TYPE_CHECKING:
+    from bakemesh.builder.components.component import Component
+    from bakemesh.builder.components.life import Event
+    from bakemesh.builder.components.records import Maker
     from bakemesh.processes import Keeper
+    from bakemesh.protocol.builder.spec.component import ComponentSpec
 
 
 class StopReason(StrEnum):
@@ -101,6 +105,23 @@ class Children(Protocol):
         """Passes Pause or Start on to the child that is followed; returns at once."""
 
 
+class ComponentHost(Protocol):
+    """The node's components (`components.host`)."""
+
+    async def create(
+        self, spec: ComponentSpec, owner: str, maker: Maker | None = None, *, again: bool = False
+    ) -> tuple[Component, bool]:
+        """The component as it is wanted, and whether this started or changed it. Raises NotYours,
+        CannotRun.
+        """
+
+    def find(self, name: str) -> Component | None:
+        """The component of that name."""
+
+    async def ask(self, name: str, event: Event) -> bool:
+        """Tells a component something; False where there is none."""
+
+
 @dataclass(slots=True)
 class StepContext:
     """All that an attempt of a step may touch."""
@@ -124,6 +145,9 @@ class StepContext:
     children: Children | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic  # seconds
+    components: ComponentHost | None = None
+    maker: Maker | None = None  # this attempt, as the maker of a component
+    again: bool = False  # the attempt before was cut off by a restart of the Builder
 
 
 class StepRunner(Protocol):

@@ -54,13 +54,14 @@ def refused(program: str, error: SpawnRefused) -> StepResult:
     shown = repr(program if len(program) <= _SHOWN else program[:_SHOWN] + "…")
     if error.what is Refusal.KEEPER_LOST:
         return StepResult(StepOutcome.FAILED, f"{shown} was not started: {_LOST}", lost=True)
+    return failed(f"{shown} cannot be started: {why_refused(program, error)}")
+
+
+def why_refused(program: str, error: SpawnRefused) -> str:
+    """Why it did not start; of the program nothing is said."""
     if error.what is Refusal.PROGRAM_MISSING:
-        reason = "there is no such file" if "/" in program else "not found in PATH"
-    else:
-        reason = _REFUSED.get(error.what) or (
-            os.strerror(error.errno) if error.errno else "the system refused it"
-        )
-    return failed(f"{shown} cannot be started: {reason}")
+        return "there is no such file" if "/" in program else "not found in PATH"
+    return _REFUSED.get(error.what) or (os.strerror(error.errno) if error.errno else "the system refused it")
 
 
 def ended(
