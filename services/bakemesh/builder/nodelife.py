@@ -88,8 +88,8 @@ def described(drain: Drain | None, before: Drain | None, bakes: int) -> str:
 class NodeLife:
     """Answers NodeControl, and carries it out in `run`.
 
-    `allowed`: whether a party may ask; `stop_components` returns when none runs, `resume_components` begins
-    to start those again that it stopped.
+    `allowed`: whether a party may ask; `stop_components` (given whether the node goes down) returns when none
+    runs, `resume_components` begins to start those again that it stopped.
     """
 
     def __init__(
@@ -100,14 +100,15 @@ class NodeLife:
         *,
         allowed: Callable[[str], bool],
         buckets: Buckets,
-        stop_components: Callable[[], Awaitable[None]],
+        stop_components: Callable[[bool], Awaitable[None]],
         resume_components: Callable[[], Awaitable[None]],
     ) -> None:
         self.kitchen, self.boot, self.clock = kitchen, boot, clock
         self._allowed, self._buckets = allowed, buckets
         self._stop_components, self._resume_components = stop_components, resume_components
         self._news = asyncio.Event()
-        self._stopped = False  # the components, by this drain
+        self._stopped: Drain | None = None  # for which the components are stopped
+        self._left = False  # the node was taken out of work, and components may have been stopped for it
         self._told: set[Session] = set()  # bakes that were cancelled by it
         self.drain = read(get_meta(kitchen.journal.db, KEY), boot)
         if self.drain is not None:
@@ -190,14 +191,16 @@ class NodeLife:
             drain = self.drain
             if drain is None:
                 self._told.clear()
-                if self._stopped:
-                    self._stopped = False
+                self._stopped = None
+                if self._left:
+                    self._left = False
                     await self._resume_components()
-            elif self.kitchen.sessions:
-                if self._left_s(drain) == 0:
-                    await self._cancel_all()
-            else:
+                continue
+            self._left = True
+            if not self.kitchen.sessions:
                 await self._drained(drain)
+            elif self._left_s(drain) == 0:
+                await self._cancel_all()
 
     async def _wait(self) -> None:
         """Until something changes, or the time of the bakes is over."""
@@ -230,9 +233,9 @@ class NodeLife:
             await session.apply(Control(Verb.CANCEL, str(Verb.CANCEL), number, issuer))
 
     async def _drained(self, drain: Drain) -> None:
-        if not self._stopped:
-            self._stopped = True
-            await self._stop_components()
+        if self._stopped is None or (drain.down and not self._stopped.down):
+            await self._stop_components(drain.down)
+            self._stopped = drain
             self.kitchen.on_change()
             log.info("drained: no bake and no component runs")
         if drain.down and self.drain is drain:
