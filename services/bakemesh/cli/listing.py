@@ -2,16 +2,20 @@
 
 Each bake has one subject a message type, so the list costs one request for the subjects, and one for the last
 message of each bake that is shown. A hub's stream has every node's; a node whose Status is not there yet is
-asked for its own.
+asked for its own. Where the identity may not ask for single messages (on a mesh with authentication), a bake
+is read through a consumer, whose filter the server can permit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from bakemesh.bus.errors import NotFound
+from bakemesh.bus.errors import AccessDenied, NotFound
+from bakemesh.bus.reader import read
 from bakemesh.protocol import storage, subjects
 from bakemesh.protocol.builder.messages import TERMINAL_TYPES, BakeOutcome, BakeStatus, RecipeMessage
 from bakemesh.protocol.errors import MessageError, SubjectError
@@ -81,7 +85,7 @@ async def bakes(bus: Bus, node_ids: Iterable[str], *, limit: int | None) -> list
             known.setdefault(key, (api, stream, set()))[2].add(subject.type)
     rows = []
     for key, (api, stream, types) in _newest(known, limit):
-        if (row := await _row(mesh, key, api, stream, types)) is not None:
+        if (row := await _row(bus, key, api, stream, types)) is not None:
             rows.append(row)
     waiting = await _waiting(bus, known)
     rows.sort(key=lambda row: row.at)
@@ -114,10 +118,28 @@ async def _subjects(api: JsApi, stream: str, wanted: str) -> list[subjects.Subje
     return found
 
 
-async def _row(mesh: str, key: Key, api: JsApi, stream: str, types: set[str]) -> Row | None:
-    """The bake by its terminal, else by the last message of each type."""
+async def _row(bus: Bus, key: Key, api: JsApi, stream: str, types: set[str]) -> Row | None:
+    """The bake by its terminal, else by the last message of each type. None: of another identity, or gone."""
+    try:
+        last = await _last(bus.mesh, key, api, stream, types & TERMINAL_TYPES or types)
+    except AccessDenied:
+        try:
+            last = await _read(bus, key, api, stream)
+        except (AccessDenied, NotFound):
+            return None
+    if not last:
+        return None
+    status, at = max(last, key=lambda each: each[0].serial)
+    state = state_of([message for message, _ in last])
+    return Row(key, status.recipe, status.node, state, status.pct, status.summary, at)
+
+
+async def _last(
+    mesh: str, key: Key, api: JsApi, stream: str, types: Iterable[str]
+) -> list[tuple[BakeStatus, str]]:
+    """The last message of each type, and when it was stored."""
     last: list[tuple[BakeStatus, str]] = []
-    for kind in types & TERMINAL_TYPES or types:
+    for kind in types:
         subject = subjects.build(mesh, key.node_id, key.supervisor, key.recipe_id, kind)
         try:
             stored = await api.get_message(stream, last_of=subject)
@@ -126,11 +148,26 @@ async def _row(mesh: str, key: Key, api: JsApi, stream: str, types: set[str]) ->
             continue
         if isinstance(message, BakeStatus):
             last.append((message, stored.time))
-    if not last:
-        return None
-    status, at = max(last, key=lambda each: each[0].serial)
-    state = state_of([message for message, _ in last])
-    return Row(key, status.recipe, status.node, state, status.pct, status.summary, at)
+    return last
+
+
+async def _read(bus: Bus, key: Key, api: JsApi, stream: str) -> list[tuple[BakeStatus, str]]:
+    """The same, out of all messages of the bake; when it was sent stands for when it was stored."""
+    wanted = subjects.pattern(
+        bus.mesh, f"{BAKE}.*", node_id=key.node_id, party=key.supervisor, key=key.recipe_id
+    )
+    last: dict[str, tuple[BakeStatus, str]] = {}
+    async with aclosing(read(bus, stream, wanted, end="last", api=api)) as found:
+        async for stored in found:
+            try:
+                received = decode(stored.payload)
+            except MessageError:
+                continue
+            if isinstance(received.message, BakeStatus):
+                at = datetime.fromtimestamp(received.created / 1e6, UTC).isoformat()
+                last[received.type] = (received.message, at.replace("+00:00", "Z"))
+    terminals = [each for kind, each in last.items() if kind in TERMINAL_TYPES]
+    return terminals or list(last.values())
 
 
 def state_of(last: Iterable[BakeStatus]) -> str:
@@ -160,6 +197,10 @@ async def _waiting(bus: Bus, known: Iterable[Key]) -> list[Row]:
                 stored = await api.get_message(stream, last_of=str(subject))
             except NotFound:
                 continue  # taken this moment
+            except AccessDenied:
+                summary = f"in the inbox of node {key.node_id}; no Builder there has taken it yet"
+                rows.append(Row(key, "-", key.node_id, "waiting", -1, summary, ""))
+                continue
             try:
                 message = decode(stored.payload).message
             except MessageError:
