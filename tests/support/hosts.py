@@ -377,7 +377,7 @@ async def nats_server(
     lines = [
         f'server_name: {name}\nlisten: "0.0.0.0:{port}"\nmax_payload: 8388608',
         'ping_interval: "2s"\nping_max: 3',
-        f'jetstream {{ store_dir: "{host.folder / name}", domain: hub, max_file: 4G }}',
+        f'jetstream {{ store_dir: "{host.folder / name}", domain: hub }}',
         f'leafnodes {{ listen: "0.0.0.0:{leaf_port}", no_advertise: true }}',
     ]
     if route is not None:
@@ -414,4 +414,4 @@ def local_bus(host: Host) -> str:
 
 async def far(host: Host, name: str, **order: Any) -> Program:
     """A Supervisor on this host, by the SDK: see `far.py` for the order."""
-    return await host.spawn(name, sys.executable, str(FAR), json.dumps({"name": name, **order}))
+    return await host.spawn(name, sys.executable, "-P", str(FAR), json.dumps({"name": name, **order}))
