@@ -6,18 +6,21 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from bakemesh.cli import link, progress
 from bakemesh.cli.answers import Answers
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit, usage
+from bakemesh.cli.failures import explain
 from bakemesh.cli.following import Follower
 from bakemesh.cli.verbs.check import read_spec
 from bakemesh.settings import add_flags
 
 EXAMPLE = """\
   bakemesh bake examples/hello/recipe.xml
-  bakemesh bake index.xml --node beta --param day=monday --data words.txt"""
+  bakemesh bake index.xml --node beta --param day=monday --data words.txt
+  bakemesh bake update.xml --cohort web --output-dir out"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +28,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE.xml", help="the recipe's file; - reads it from stdin")
     parser.add_argument(
         "--node", dest="target", default="any", metavar="N", help="name or id; any: the least loaded"
+    )
+    parser.add_argument(
+        "--cohort", metavar="C", help="on every node of this cohort, with one summary and one exit code"
+    )
+    parser.add_argument(
+        "--output-dir",
+        metavar="DIR",
+        help="with --cohort: each node's output into DIR/NODE/stdout and stderr, instead of marked lines",
     )
     parser.add_argument(
         "--expires", type=float, metavar="SECONDS", help="refused where it has not begun by then"
@@ -53,7 +64,14 @@ def run(call: Call) -> int:
         raise usage(f"--expires {args.expires:g}: expected seconds above 0")
     if args.recipe == "-" and "-" in [given.rpartition("=")[2] for given in args.data]:
         raise usage("the recipe and --data cannot both come from stdin; give one of them as a file")
-    return link.run(_bake(call, xml, read_params(args.param), Answers(args.data, args.data_dir)))
+    params, answers = read_params(args.param), Answers(args.data, args.data_dir)
+    if args.cohort is None:
+        if args.output_dir is not None:
+            raise usage("--output-dir is for --cohort; one bake's output goes to stdout and stderr")
+        return link.run(_bake(call, xml, params, answers))
+    if args.target != "any":
+        raise usage(f"--cohort {args.cohort} and --node {args.target}: give one of the two")
+    return link.run(_bake_cohort(call, xml, params, answers))
 
 
 def read_params(given: Sequence[str]) -> dict[str, str]:
@@ -87,6 +105,29 @@ async def _bake(call: Call, xml: str, params: dict[str, str], answers: Answers) 
                 return await follower.follow(bake)
             finally:
                 shown.close()
+
+
+async def _bake_cohort(call: Call, xml: str, params: dict[str, str], answers: Answers) -> int:
+    from bakemesh.cli.cohorts import CohortFollower, verdict
+
+    args, screen = call.args, call.screen
+    output = None if args.output_dir is None else Path(args.output_dir)
+    follower = CohortFollower(screen, answers, output, quiet=args.quiet)
+    async with link.open_supervisor(call.settings) as supervisor:
+        with link.on_interrupt(follower.interrupt):
+            baking = await supervisor.cohort(args.cohort).bake(
+                xml, params=params or None, expires_s=args.expires, result_timeout_s=2.0
+            )
+            if screen.machine:
+                for bake in baking.bakes.values():
+                    screen.event("sent", **bake.identity.fields(), waiting=bake.waiting)
+            if not args.detach:
+                return await follower.follow(baking, f"bake on {args.cohort}")
+            for bake in baking.bakes.values():
+                _left(call, bake)
+            for node_id, error in baking.refused.items():
+                screen.note(f"bakemesh: node {node_id}: {error}")
+            return verdict(explain(error).code for error in baking.refused.values())
 
 
 def _left(call: Call, bake: object) -> int:
