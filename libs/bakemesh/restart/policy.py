@@ -52,8 +52,8 @@ class Policy:
 
 
 # A node is nothing without its Builder: never quarantined, never waited for long. What a new start cannot
-# mend: exit 2, settings that are refused; 6, the node has a Builder already.
-BUILDER = Policy(never_quarantine=True, most_s=5.0, final_codes=frozenset({2, 6}))
+# mend: exit 2, settings that are refused; 6, the node has a Builder already. 7: the node was asked down.
+BUILDER = Policy(never_quarantine=True, most_s=5.0, final_codes=frozenset({2, 6, 7}))
 
 
 @dataclass(frozen=True, slots=True)

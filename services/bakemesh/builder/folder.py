@@ -24,7 +24,7 @@ from bakemesh.settings.node import NODE_FILE
 log = logging.getLogger(__name__)
 JOURNAL, LOCK, BAKES, COMPONENTS = "journal.db", "builder.lock", "bakes", "components"
 # What may lie in a folder that is a Builder's own: its rights may be taken from everybody else.
-_OURS = {LOCK, BAKES, COMPONENTS, NODE_FILE, UP_FILE, "up.lock", "bus"}
+_OURS = {LOCK, BAKES, COMPONENTS, NODE_FILE, UP_FILE, "up.lock", "bus", "startup"}
 _LIVES = 16  # of earlier Builders on this folder whose claims are known again
 
 

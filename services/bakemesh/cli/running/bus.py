@@ -1,10 +1,13 @@
-"""The bus as a component of `up`: an embedded nats-server that keeps its ports over a restart."""
+"""The bus as a component of `up`: an embedded nats-server that keeps its ports, over restarts of `up` too."""
 
 from __future__ import annotations
 
 from bakemesh.bus.server import EmbeddedServer
 from bakemesh.cli.running.component import Ready
 from bakemesh.cli.running.guarded import Guard
+from bakemesh.cli.running.ports import Ports, keep_ports
+
+FOLDER = "bus"  # in the state folder
 
 
 class BusComponent:
@@ -18,7 +21,9 @@ class BusComponent:
     async def start(self) -> Ready:
         """See Component. Raises ServerFailed where it cannot start."""
         await self._server.start()
+        config = self._server.config
         self._guard.watch(self._server.pid)
+        keep_ports(config.folder, Ports(config.port, config.leaf_port or 0))
         leaf = self._server.leaf_url if self._server.config.join is None else None
         joined = self._server.config.join.url if self._server.config.join else None
         text = self._server.url

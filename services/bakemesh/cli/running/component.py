@@ -15,7 +15,9 @@ from typing import Any, Protocol
 from bakemesh.cli.running.guarded import Guard
 
 READY = b"ready "
-STOP_GRACE_S = 15.0  # a Builder's ordered stop: steps, their grace, the outbox
+STOP_GRACE_S = 15.0
+LAST_WORDS_S = 0.25
+Heard = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,10 @@ class Component(Protocol):
 
 
 class ProcessComponent:
-    """A process that writes `ready {json}` to stdout. Its logs go where ours go, to stderr."""
+    """A process that writes `ready {json}` to stdout. Its logs go where ours go, to stderr.
+
+    `heard`: called with each further line of that form, a word and an object. `grace_s`: for its ordered end.
+    """
 
     def __init__(
         self,
@@ -63,9 +68,13 @@ class ProcessComponent:
         command: Callable[[], Sequence[str]],
         describe: Callable[[dict[str, Any]], str],
         guard: Guard,
+        *,
+        heard: Heard | None = None,
+        grace_s: float = STOP_GRACE_S,
     ) -> None:
         self.name = name
         self._command, self._describe, self._guard = command, describe, guard
+        self._heard, self._grace_s = heard, grace_s
         self._process: asyncio.subprocess.Process | None = None
         self._rest: asyncio.Task[None] | None = None
 
@@ -78,13 +87,13 @@ class ProcessComponent:
             env=self._guard.environ,
             start_new_session=True,  # Ctrl-C is ours to pass on, in order
         )
-        self._guard.watch(process.pid)
+        self._guard.watch(process.pid, self._grace_s)
         self._process = process
         assert process.stdout is not None
         async for line in process.stdout:
             if line.startswith(READY):
                 facts = _facts(line)
-                self._rest = asyncio.create_task(_pass_on(process.stdout))
+                self._rest = asyncio.create_task(_pass_on(process.stdout, self._heard))
                 return Ready(self._describe(facts), facts)
             _to_stderr(line)
         raise Died(await self.ended())
@@ -94,9 +103,11 @@ class ProcessComponent:
         assert self._process is not None
         code = await self._process.wait()
         self._guard.forget(self._process.pid)
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            # What it said last is in the pipe; a process that it left behind may hold that open.
+            await asyncio.wait({rest}, timeout=LAST_WORDS_S)
+            rest.cancel()
         return code
 
     async def stop(self) -> bool:
@@ -105,7 +116,7 @@ class ProcessComponent:
             return False
         self._signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(STOP_GRACE_S):
+            async with asyncio.timeout(self._grace_s):
                 await self.ended()
         except TimeoutError:
             await self.kill()
@@ -124,16 +135,26 @@ class ProcessComponent:
 
 
 def _facts(line: bytes) -> dict[str, Any]:
+    return _event(line)[1] or {}
+
+
+def _event(line: bytes) -> tuple[str, dict[str, Any] | None]:
+    """The word and the object of `word {json}`; None where it is no such line."""
+    word, _, text = line.partition(b" ")
     try:
-        found = json.loads(line[len(READY) :])
+        found = json.loads(text)
+        return word.decode(), found if isinstance(found, dict) else None
     except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return "", None
 
 
-async def _pass_on(stream: asyncio.StreamReader) -> None:
+async def _pass_on(stream: asyncio.StreamReader, heard: Heard | None) -> None:
     async for line in stream:
-        _to_stderr(line)
+        word, facts = _event(line) if heard else ("", None)
+        if heard is None or facts is None:
+            _to_stderr(line)
+        else:
+            heard(word, facts)
 
 
 def _to_stderr(line: bytes) -> None:

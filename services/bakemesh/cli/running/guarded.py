@@ -6,6 +6,7 @@ import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -15,7 +16,9 @@ from bakemesh.cli.running import guard
 class Guard:
     """Ends watched processes if this process dies. `environ` is what every started process must be given."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Sequence[str] = ()) -> None:
+        """`last`: a command that the guard runs at its end where this process died."""
+        self._last = list(last)
         self.token = secrets.token_hex(16)
         self.environ = {**os.environ, guard.TOKEN: self.token}
         self._process: subprocess.Popen[bytes] | None = None
@@ -26,7 +29,7 @@ class Guard:
         os.environ[guard.TOKEN] = self.token
         environ = {key: value for key, value in self.environ.items() if key != guard.TOKEN}
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(guard.__file__)), self.token],
+            [sys.executable, "-I", "-S", str(Path(guard.__file__)), self.token, *self._last],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -35,9 +38,9 @@ class Guard:
         )
         return self
 
-    def watch(self, pid: int) -> None:
-        """Tells of a start."""
-        self._tell(f"watch {pid}\n")
+    def watch(self, pid: int, grace_s: float = guard.GRACE_S) -> None:
+        """Tells of a start. `grace_s`: between TERM and KILL where this process died."""
+        self._tell(f"watch {pid} {min(grace_s, guard.MOST_GRACE_S):g}\n")
 
     def forget(self, pid: int) -> None:
         """Tells of an end."""
@@ -57,6 +60,7 @@ class Guard:
         """Lets it go; it ends what is still watched, and itself."""
         assert self._process is not None
         process = self._process
+        self._tell("done\n")
         if process.stdin is not None:
             try:
                 process.stdin.close()

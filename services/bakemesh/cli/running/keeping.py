@@ -34,6 +34,7 @@ class Kept:
     def __init__(self, component: Component, policy: Policy, tell: Tell) -> None:
         self.component, self._policy, self._tell = component, policy, tell
         self.ready = asyncio.Event()
+        self.was_ready = False
 
     async def run(self) -> int:
         """Starts and restarts it until the policy lets it be. Returns its last exit code."""
@@ -59,6 +60,7 @@ class Kept:
             await asyncio.sleep(pause)
 
     def _say_ready(self, found: Ready) -> None:
+        self.was_ready = True
         self.ready.set()
         self._say(What.READY, found.text, **found.facts)
 

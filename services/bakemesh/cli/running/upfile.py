@@ -1,4 +1,5 @@
-"""One `up` a state folder, and where its bus is: a lock, and `up.json` for other verbs on this machine."""
+"""One `up` a state folder: a lock; `up.json`, where its bus is, for other verbs on this machine; and the
+PsySpec that it was started with, as it was then."""
 
 from __future__ import annotations
 
@@ -29,6 +30,21 @@ def only_one(state: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def given(state: Path, psyspec: str) -> Path:
+    """Keeps the PsySpec's text beside the Startup Supervisor's journal: a file that is edited while `up` runs
+    changes nothing, also where the Startup Supervisor is started again."""
+    folder = state / "startup"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / "given.xml"
+    temporary = path.with_suffix(".new")
+    with open(
+        os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+    ) as file:
+        file.write(psyspec)
+    os.replace(temporary, path)
+    return path
 
 
 @contextlib.contextmanager

@@ -4,8 +4,10 @@ This table is all that `bakemesh --help` needs; a verb's file is imported only w
 """
 
 VERBS: dict[str, str] = {
-    "up": "bus and Builder on this machine, restarted when they die",
+    "up": "a node on this machine, and what a PsySpec says: restarted when it dies",
     "builder": "one Builder in the foreground",
+    "startup": "one Startup Supervisor in the foreground",
+    "apply": "give a running mesh a changed PsySpec",
     "bake": "send a recipe and follow it",
     "control": "pause, start, cancel, skip or retry in a bake",
     "push": "answer a <requestdata> step",
