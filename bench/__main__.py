@@ -19,6 +19,7 @@ BENCHES = {
     "data_throughput": 300,
     "latency": 240,
     "step_overhead": 240,
+    "idle_node": 180,
     "tiny_bakes": 900,
 }
 
