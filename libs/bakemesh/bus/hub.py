@@ -145,7 +145,7 @@ class Sources:
 
         To be called by the lock's holder alone. Raises what the API raises.
         """
-        nodes = places(await self._nodes.entries())
+        nodes = places(await self._nodes.entries(lambda key: "." not in key))  # each costs a request
         status, data = wanted(self._bus.mesh, nodes)
         changed = await self._bring(storage.hub_status_stream(self._bus.mesh), status)
         return await self._bring(storage.hub_data_stream(self._bus.mesh), data) or changed

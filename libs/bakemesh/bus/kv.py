@@ -9,6 +9,7 @@ history.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -144,16 +145,19 @@ class Bucket:
         """Removes the key, where `revision` is given only if that is its last. Raises WrongSequence."""
         await self._write(key, b"", MARKER_S, revision, {OPERATION: "DEL"})
 
-    async def entries(self) -> dict[str, Entry]:
-        """Every key with its entry, as of now; a key that goes meanwhile is left out."""
-        return (await self.look()).entries
+    async def entries(self, of: Callable[[str], bool] = lambda _key: True) -> dict[str, Entry]:
+        """Every key (of those that `of` takes) with its entry, as of now; a key that goes meanwhile is left
+        out.
+        """
+        return (await self.look(of)).entries
 
-    async def look(self) -> Look:
+    async def look(self, of: Callable[[str], bool] = lambda _key: True) -> Look:
         """As `entries`, with the server's time: how old an entry is can be told whatever the clock here
         says.
         """
         info = await self._bus.hub_api.stream_info(self._stream, subjects_filter=self._prefix + ">")
-        wanted = sorted(subject.removeprefix(self._prefix) for subject in info["state"].get("subjects") or {})
+        keys = (subject.removeprefix(self._prefix) for subject in info["state"].get("subjects") or {})
+        wanted = sorted(key for key in keys if of(key))
         found: dict[str, Entry] = {}
         for start in range(0, len(wanted), _AT_ONCE):
             for entry in await asyncio.gather(*(self.get(key) for key in wanted[start : start + _AT_ONCE])):
