@@ -95,6 +95,7 @@ async def mesh(
     supervisors: Iterable[str] = ("boss", "other"),
     operators: Iterable[str] = ("ops",),
     witnesses: Iterable[str] = (),
+    modules: Iterable[str] = (),
     guard: bool = True,
     **server_settings: Any,
 ) -> AsyncIterator[Mesh]:
@@ -105,7 +106,11 @@ async def mesh(
     if guard:
         builders = {*nodes, "alpha", "beta", "ghost"}
         grants, keys = identities(
-            builders=sorted(builders), supervisors=supervisors, operators=operators, witnesses=witnesses
+            builders=sorted(builders),
+            supervisors=supervisors,
+            operators=operators,
+            witnesses=witnesses,
+            modules=modules,
         )
         server_settings["authorization"] = authorization_block(grants.values(), mesh=MESH)
     async with AsyncExitStack() as stack:

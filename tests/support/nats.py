@@ -231,12 +231,14 @@ def identities(
     operators: Iterable[str] = ("ops",),
     dashboards: Iterable[str] = ("board",),
     witnesses: Iterable[str] = (),
+    modules: Iterable[str] = (),
 ) -> tuple[dict[str, Grant], dict[str, UserKey]]:
     """Grants and keys of a small mesh, by name."""
     rows = [(Role.BUILDER, builder_name(node), node) for node in builders]
     rows += [(Role.SUPERVISOR, name, None) for name in supervisors]
     rows += [(Role.OPERATOR, name, None) for name in operators]
     rows += [(Role.DASHBOARD, name, None) for name in dashboards]
+    rows += [(Role.MODULE, name, None) for name in modules]
     # A test's own eyes and forger's hand: like a leaf's link it may do everything.
     rows += [(Role.LEAF, name, None) for name in witnesses]
     keys = {name: make_user_key() for _, name, _ in rows}

@@ -110,6 +110,13 @@ def permissions(
         assert node_id is not None
         publish += ["_INBOX.>", *_keeps_streams(mesh, node_id), *_takes_inbox(mesh, node_id)]
         subscribe += ["$SRV.>"]
+        # Health probes of its components, on subjects of their own: what is no type of the contract.
+        publish.append(subjects.pattern(mesh, ">", node_id=node_id, party=name))
+        deny += [
+            subjects.pattern(mesh, row.type, node_id=node_id, party=name)
+            for row in subjects.TABLE
+            if not _owns(row.publish, role)
+        ]
     elif role not in (Role.DASHBOARD, Role.MODULE):
         # An inbox's consumer has a known name, so its messages are closed by denying the stream as a whole.
         inboxes = [storage.inbox_stream(mesh)]
