@@ -41,7 +41,10 @@ def no_node(name: str, nodes: Mapping[str, NodeEntry]) -> str | None:
 
 def related(modules: Sequence[Found], nodes: Mapping[str, NodeEntry], problems: Collector) -> None:
     """Says nodes that are not there, and dependences that cannot be kept."""
-    by_name = {module.name: module for module in reversed(modules) if module.name is not None}
+    by_name: dict[str, Found] = {}
+    for module in modules:
+        if module.name is not None:
+            by_name.setdefault(module.name, module)
     for module in modules:
         if module.node is not None and (said := no_node(module.node, nodes)):
             problems.add(module.line, module.element, "node", said)

@@ -8,6 +8,7 @@ Left out: files. Includes and scripts are put in before, by `bundling`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from bakemesh.protocol import names
@@ -26,13 +27,13 @@ from bakemesh.protocol.builder.spec.problems import (
     quoted,
     suggestion,
 )
-from bakemesh.protocol.builder.spec.references import Reference, ReferenceMalformed, parse
 from bakemesh.protocol.errors import NameRefused
 from bakemesh.protocol.psyspec import checks, grammar
 from bakemesh.protocol.psyspec.grammar import LIMITS
 from bakemesh.protocol.psyspec.model import Cohort, ModuleEntry, NodeEntry, PsySpec, PsySpecRefused
 from bakemesh.protocol.psyspec.variables import Variables, where
 
+_REFERENCE = re.compile(r"\$\{(?:node|nodeid|recipeid|(?:param|entry|step):[^}]{1,80})\}")
 MODULES = (PSYSPEC_MODULE.name, PSYSPEC_SUPERVISOR.name)
 
 
@@ -220,20 +221,13 @@ class _Loader:
         """Warns of what would be a reference in a recipe."""
         for each in (node, *node.children):
             for name, text in each.attributes.items():
-                if "${" in text and (reference := _reference(text)):
+                if reference := _REFERENCE.search(text):
                     self._warn(
                         each.line, each.name, name,
-                        f"{quoted(reference)} stands for itself in a PsySpec; a module knows its node from"
-                        " its environment (BAKEMESH_NODE, BAKEMESH_NODEID)",
+                        f"{quoted(reference.group())} stands for itself in a PsySpec; a module knows its node"
+                        " from its environment (BAKEMESH_NODE, BAKEMESH_NODEID)",
                     )  # fmt: skip
 
 
 def _as_it_is(text: str) -> str:
     return text
-
-
-def _reference(text: str) -> str | None:
-    try:
-        return next((str(piece) for piece in parse(text) if isinstance(piece, Reference)), None)
-    except ReferenceMalformed:
-        return None

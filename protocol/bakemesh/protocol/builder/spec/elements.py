@@ -12,6 +12,7 @@ from bakemesh.protocol.builder.spec.document import Node, shown
 from bakemesh.protocol.builder.spec.grammar import (
     EVERYWHERE,
     MODULE,
+    MODULE_STEP,
     PSYSPEC_MODULE,
     PSYSPEC_SUPERVISOR,
     RECIPE,
@@ -70,7 +71,7 @@ def _unknown_attribute(name: str, element: Element) -> str:
         return "unknown attribute; namespaces mean nothing here"
     if element is MODULE and name == "node":
         return "has a meaning in a PsySpec alone; in a recipe put the module into a <recipe node=…>"
-    if element in (PSYSPEC_MODULE, PSYSPEC_SUPERVISOR) and name in MODULE.attributes:
+    if element in (PSYSPEC_MODULE, PSYSPEC_SUPERVISOR) and name in MODULE_STEP:
         return "belongs to a <module> step of a recipe, not to one of a PsySpec"
     if near := suggestion(name, element.attributes):
         return f"unknown attribute{near}"

@@ -217,6 +217,7 @@ MODULE: Final = Element(
     _MODULE_CHILDREN,
     ignored=PUBLISHED,
 )
+MODULE_STEP: Final = frozenset({*_STEP, "wait"} - {"name"})  # what it has as a step
 # as an element of a PsySpec: no step, but with a node
 PSYSPEC_MODULE: Final = Element(
     "module", {**_MODULE, "node": Attribute(Name("Node"))}, _MODULE_CHILDREN, ignored=PUBLISHED
