@@ -19,7 +19,6 @@ from bakemesh.protocol.startup import PsySpecMessage
 from bakemesh.startup.desk import Desk
 from bakemesh.startup.plan import read_plan
 from bakemesh.startup.settings import StartupSettings
-from bakemesh.startup.telling import Teller
 
 log = logging.getLogger(__name__)
 VERB = "PsySpec"
@@ -28,8 +27,8 @@ VERB = "PsySpec"
 class Answering:
     """Answers PsySpecs."""
 
-    def __init__(self, bus: Bus, settings: StartupSettings, desk: Desk, tell: Teller) -> None:
-        self.bus, self.settings, self.desk, self.tell = bus, settings, desk, tell
+    def __init__(self, bus: Bus, settings: StartupSettings, desk: Desk) -> None:
+        self.bus, self.settings, self.desk = bus, settings, desk
 
     async def answer(self, delivery: Delivery) -> Result:
         """The Result; where it is accepted the PsySpec is journaled."""
@@ -54,7 +53,6 @@ class Answering:
         except PsySpecRefused as error:
             return self._refused(Code(error.code), f"{len(error.problems)} problems", list(error.problems))
         await self.desk.give(plan)
-        self.tell.given(plan.spec)
         log.info("PsySpec %s (%s) given by %s", plan.psyspec.name, plan.psyspec.digest, issuer)
         nodes = ", ".join(group.node for group in plan.groups) or "no node"
         return self._result(

@@ -23,7 +23,18 @@ from bakemesh.startup import core
 from bakemesh.startup.journal import Changes, Journal
 from bakemesh.startup.plan import Plan, read_plan
 from bakemesh.startup.settings import StartupSettings
-from bakemesh.startup.state import Announce, Effect, Event, Given, Offered, Prepared, Reconcile, State, Tick
+from bakemesh.startup.state import (
+    Announce,
+    Effect,
+    Event,
+    Given,
+    Offered,
+    Prepared,
+    Reconcile,
+    Spec,
+    State,
+    Tick,
+)
 from bakemesh.supervisor import Prepared as Recipe
 
 log = logging.getLogger(__name__)
@@ -32,10 +43,12 @@ PUBLISH, NOTE = "publish", "note"
 
 
 class Desk:
-    """`carry` is called with each effect; `letters` is set when there is something to get out."""
+    """`carry` is called with each effect, `on_given` with a PsySpec that came in a message, before its effects;
+    `letters` is set when there is something to get out."""
 
     def __init__(self, settings: StartupSettings, journal: Journal, carry: Carry) -> None:
         self.settings, self.journal, self._carry = settings, journal, carry
+        self.on_given: Callable[[Spec], None] = lambda _spec: None
         self.letters = asyncio.Event()
         self.letters.set()  # those of an earlier life
         self._turn = asyncio.Lock()
@@ -103,6 +116,8 @@ class Desk:
         self._ticked.set()
         if changes.letters:
             self.letters.set()
+        if given is not None:
+            self.on_given(given.spec)
         for effect in effects:
             self._carry(effect)
 

@@ -74,11 +74,11 @@ async def _work(settings: StartupSettings, ready: Callable[[], None], line: Line
         tell = Teller(settings.node, settings.node_id, line)
         errands = Errands(bus, supervisor, tell)
         desk = Desk(settings, journal, errands.carry)
-        errands.desk = desk
+        errands.desk, desk.on_given = desk, tell.given
         if settings.psyspec is not None:
             text, file = settings.psyspec
             await desk.offer(read_plan(text, settings.node, settings.node_id, file=file))
-        answering = Answering(bus, settings, desk, tell)
+        answering = Answering(bus, settings, desk)
         errands.group = group = await stack.enter_async_context(asyncio.TaskGroup())
         serving = await bus.serve(
             pattern(bus.mesh, STARTUP_SPEC, node_id=settings.node_id, key=settings.name),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from bakemesh.cli.running.guard import GRACE_S
 from bakemesh.cli.running.guarded import Guard
 
 READY = b"ready "
@@ -59,7 +60,8 @@ class Component(Protocol):
 class ProcessComponent:
     """A process that writes `ready {json}` to stdout. Its logs go where ours go, to stderr.
 
-    `heard`: called with each further line of that form, a word and an object. `grace_s`: for its ordered end.
+    `heard`: called with each further line of that form, a word and an object. `grace_s`: for its ordered
+    end; `guard_s`: where this process died.
     """
 
     def __init__(
@@ -71,10 +73,11 @@ class ProcessComponent:
         *,
         heard: Heard | None = None,
         grace_s: float = STOP_GRACE_S,
+        guard_s: float = GRACE_S,
     ) -> None:
         self.name = name
         self._command, self._describe, self._guard = command, describe, guard
-        self._heard, self._grace_s = heard, grace_s
+        self._heard, self._grace_s, self._guard_s = heard, grace_s, guard_s
         self._process: asyncio.subprocess.Process | None = None
         self._rest: asyncio.Task[None] | None = None
 
@@ -87,7 +90,7 @@ class ProcessComponent:
             env=self._guard.environ,
             start_new_session=True,  # Ctrl-C is ours to pass on, in order
         )
-        self._guard.watch(process.pid, self._grace_s)
+        self._guard.watch(process.pid, self._guard_s)
         self._process = process
         assert process.stdout is not None
         async for line in process.stdout:

@@ -18,7 +18,7 @@ import sys
 import time
 
 TOKEN = "_BAKEMESH_UP"
-GRACE_S, MOST_GRACE_S = 5.0, 20.0
+GRACE_S = 5.0
 
 
 def main(token: str, last: list[str]) -> None:

@@ -40,7 +40,7 @@ class Guard:
 
     def watch(self, pid: int, grace_s: float = guard.GRACE_S) -> None:
         """Tells of a start. `grace_s`: between TERM and KILL where this process died."""
-        self._tell(f"watch {pid} {min(grace_s, guard.MOST_GRACE_S):g}\n")
+        self._tell(f"watch {pid} {grace_s:g}\n")
 
     def forget(self, pid: int) -> None:
         """Tells of an end."""

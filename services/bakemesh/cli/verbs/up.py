@@ -40,7 +40,8 @@ EXAMPLE = """\
 BUS = Policy(max_restarts=5, most_s=5.0, probe_s=10.0, probe_most_s=60.0)
 STARTUP = Policy(never_quarantine=True, most_s=5.0, final_codes=frozenset({2, 6}))
 DOWN = 7  # the Builder's exit code after it was asked down
-BUILDER_GRACE_S = 60.0  # steps, their grace, the outbox, and each component's own time to end
+# Steps, their grace, the outbox, and each component's own time to end; where `up` was killed, less of that.
+BUILDER_GRACE_S, BUILDER_GUARD_S = 60.0, 20.0
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -103,9 +104,10 @@ async def _up(call: Call, embedded: bool, psyspec: str | None) -> int:
         teller = _Teller(
             call, ready=lambda: _announce(stack, announced(settings.state, server.url)) if server else None
         )
-        members.append(
-            (ProcessComponent("builder", builder, _node_text, guard, grace_s=BUILDER_GRACE_S), BUILDER)
+        kept = ProcessComponent(
+            "builder", builder, _node_text, guard, grace_s=BUILDER_GRACE_S, guard_s=BUILDER_GUARD_S
         )
+        members.append((kept, BUILDER))
         if key is not None or settings.creds is None:
             members.append(
                 (ProcessComponent("startup", startup, _node_text, guard, heard=teller.heard), STARTUP)
