@@ -9,7 +9,7 @@ import pytest
 from bakemesh.protocol.builder.messages import SystemStatus
 from bakemesh.protocol.message import encode
 from bakemesh.supervisor.errors import AmbiguousNode, NodeUnknown, NoNodeAvailable
-from bakemesh.supervisor.nodes import NodeInfo, by_load, find, read_nodes
+from bakemesh.supervisor.nodes import NodeInfo, by_load, find, is_drained, node_state, read_nodes
 
 
 def system_status(node: str, node_id: str, **more: Any) -> SystemStatus:
@@ -94,3 +94,49 @@ def test_draining_and_dead_nodes_take_nothing() -> None:
     assert [one.name for one in by_load(nodes(drains, BETA))] == ["beta"]
     with pytest.raises(NoNodeAvailable, match=r"alpha=a1 drained, beta=b1 unresponsive"):
         by_load(nodes(drains, BETA, dead=("b1",)))
+
+
+# -- states, by one clock
+
+
+@pytest.mark.parametrize(
+    ("age_s", "claimed", "draining", "state"),
+    [
+        (0.0, True, False, "ready"),
+        (14.9, True, False, "ready"),
+        (15.0, True, False, "unresponsive"),
+        (1.0, False, False, "unresponsive"),
+        (1.0, None, False, "ready"),
+        (59.9, False, True, "unresponsive"),
+        (60.0, True, False, "gone"),
+        (60.0, False, True, "gone"),
+        (1.0, True, True, "drained"),
+    ],
+)
+def test_states(age_s: float, claimed: bool | None, draining: bool, state: str) -> None:
+    assert node_state(system_status("a", "a", draining=draining), age_s, claimed=claimed) == state
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"bakes": 1},
+        {"queued": 1},
+        {"components": [{"name": "c", "state": "ready"}]},
+        {"components": [{"name": "c", "state": "stopping"}]},
+        {"components": [{"name": "c", "state": "quarantined"}]},
+    ],
+)
+def test_a_node_is_drained_once_nothing_runs(more: dict[str, Any]) -> None:
+    assert not is_drained(system_status("a", "a", draining=True, **more))
+
+
+def test_components_at_rest_keep_no_node_from_being_drained() -> None:
+    resting = [{"name": "c", "state": "stopped"}, {"name": "d", "state": "ended"}]
+    assert is_drained(system_status("a", "a", draining=True, components=resting))
+    assert not is_drained(system_status("a", "a", components=resting)), "it was not asked to"
+
+
+def test_ages_are_those_of_the_entries() -> None:
+    (alpha,) = read_nodes(stored(ALPHA), {"a1": 20.0})
+    assert (alpha.age_s, alpha.state) == (20.0, "unresponsive")
