@@ -108,6 +108,41 @@ def test_check_shows_all_problems_of_all_files(home):
     assert found["files"][0]["steps"] == [{"name": "one", "kind": "cli"}]
 
 
+SYSTEM = """<psySpec name="demo"><include file="parts/nodes.inc"/>
+<module name="a" node="alpha"><crank script="a.py"/></module>
+<module name="b"><crank command="b"/></module><psyprobe/>
+</psySpec>"""
+
+
+def test_check_takes_a_psyspec_with_its_files(home):
+    (home / "parts").mkdir()
+    (home / "parts" / "nodes.inc").write_text("<include><node name='alpha' id='a1'/></include>")
+    (home / "a.py").write_text("def crank(api): ...\n")
+    (home / "demo.xml").write_text(SYSTEM)
+    done = bakemesh("check", "demo.xml", home=home)
+    assert done.returncode == 0
+    assert done.stdout == b"demo.xml: ok, PsySpec demo, 2 modules on 2 nodes\n"
+    assert done.stderr.startswith(b"demo.xml:3: warning: <psyprobe>: ")
+    (file,) = json.loads(bakemesh("check", "demo.xml", "--json", home=home).stdout)["files"]
+    assert [(module["name"], module["node"]) for module in file["modules"]] == [("a", "alpha"), ("b", None)]
+    assert file["nodes"] == [{"name": "alpha", "id": "a1"}]
+    assert [warning["line"] for warning in file["warnings"]] == [3]
+    assert bakemesh("check", "-", home=home, stdin=SYSTEM.encode()).returncode == 0
+
+
+def test_check_names_the_files_of_a_psyspec_where_its_problems_are(home):
+    (home / "parts").mkdir()
+    (home / "parts" / "nodes.inc").write_text("<include>\n<node name='alpha' idd='a1'/></include>")
+    (home / "demo.xml").write_text(SYSTEM)
+    done = bakemesh("check", "demo.xml", home=home)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    first, second = done.stderr.decode().splitlines()
+    assert first.startswith("demo.xml:2: <crank> script=: 'a.py' cannot be read: No such file")
+    assert first != second
+    assert second.startswith("parts/nodes.inc:2: <node> idd=: unknown attribute; did you mean 'id'?")
+
+
 def test_check_refuses_what_is_no_text(home):
     (home / "x.xml").write_bytes(b"\xff\xfe")
     done = bakemesh("check", "x.xml", home=home)
