@@ -8,6 +8,8 @@ store; while one is worked on, the server is told so; a request is always waitin
 message comes at once. A store that cannot be reached is tried again for ever and does not hold up the
 other. What a dead Builder had in its hands comes at once, not after the acknowledgement's time is over.
 Left out: what the messages mean; that the same one comes twice.
+
+`Source` is one such consumer by itself, under any name, on any stream.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _LONGEST_PAUSE_S = 2.0
 class Item:
     """One message of the inbox. End it with `ack` or `nak`."""
 
-    def __init__(self, source: _Source, msg: Msg, sequence: int, times: int) -> None:
+    def __init__(self, source: Source, msg: Msg, sequence: int, times: int) -> None:
         self._source, self._msg = source, msg
         self.subject: str = msg.subject
         self.payload: bytes = msg.data
@@ -62,6 +64,10 @@ class Item:
         """Gives it back; it comes again after `delay_s`."""
         body = b"-NAK" + (json.dumps({"delay": int(delay_s * 1e9)}).encode() if delay_s else b"")
         await self._source.answer(self, body)
+
+    async def put_aside(self) -> None:
+        """Ends it unfinished: its consumer never gives it out again; it stays in the stream."""
+        await self._source.answer(self, b"+TERM")
 
     @property
     def reply(self) -> str:
@@ -84,7 +90,7 @@ class Inbox:
         if bus.on_leaf:
             stores.insert(0, (bus.api, storage.leaf_inbox_stream(bus.mesh, node_id)))
         self._sources = [
-            _Source(bus, api, stream, node_id, wanted, ack_wait_s, self._items.put_nowait)
+            Source(bus, api, stream, node_id, wanted, ack_wait_s, self._items.put_nowait)
             for api, stream in stores
         ]
         self._off: Callable[[], None] = lambda: None
@@ -139,23 +145,28 @@ class Inbox:
                 source.again()
 
 
-class _Source:
-    """One store's consumer: keeps a request waiting at the server, and tells that an item is worked on."""
+class Source:
+    """One store's durable consumer `name` with one filter, `wanted`: keeps a request waiting at the server, and
+    tells that an item is worked on. `give` is called with each Item as it is read; the next one comes when
+    that was ended. `inactive_s`: the server forgets a consumer that nobody asks for so long; None: never.
+    """
 
     def __init__(
         self,
         bus: Bus,
         api: JsApi,
         stream: str,
-        node_id: str,
+        name: str,
         wanted: str,
         ack_wait_s: float,
         give: Callable[[Item], None],
+        *,
+        inactive_s: float | None = None,
     ) -> None:
         self.stream = stream
         self._link, self._api = bus.link, api
-        self._node_id, self._wanted, self._give = node_id, wanted, give
-        self._ack_wait_s = ack_wait_s
+        self.name, self._wanted, self._give = name, wanted, give
+        self._ack_wait_s, self._inactive_s = ack_wait_s, inactive_s
         self._inbox = f"_INBOX.{bus.settings.party}.{secrets.token_hex(12)}"
         self._asked = 0
         self._out = False
@@ -169,10 +180,12 @@ class _Source:
         self._time = asyncio.get_running_loop().time
 
     async def start(self) -> None:
+        """Begins. Raises AccessDenied, NotConnected, BusClosed; a stream that is not there is waited for."""
         self._subscription = await self._link.listen(f"{self._inbox}.*", self._on_message)
         self._runner = asyncio.create_task(self._run(), name=f"inbox {self.stream}")
 
     async def close(self) -> None:
+        """Ends it; an item that is out comes again to the next one."""
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.gather(self._runner, return_exceptions=True)
@@ -219,25 +232,25 @@ class _Source:
 
     async def _make(self) -> None:
         """Makes the consumer, or finds it as it is; takes back what an earlier life of it left unanswered."""
-        found = await self._api.create_consumer(
-            self.stream,
-            {
-                "name": self._node_id,
-                "durable_name": self._node_id,
-                "deliver_policy": "all",
-                "ack_policy": "explicit",
-                "ack_wait": int(self._ack_wait_s * 1e9),
-                "max_deliver": -1,
-                "max_ack_pending": 1,
-                "filter_subject": self._wanted,
-            },
-        )
+        config: dict[str, Any] = {
+            "name": self.name,
+            "durable_name": self.name,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(self._ack_wait_s * 1e9),
+            "max_deliver": -1,
+            "max_ack_pending": 1,
+            "filter_subject": self._wanted,
+        }
+        if self._inactive_s is not None:
+            config["inactive_threshold"] = int(self._inactive_s * 1e9)
+        found = await self._api.create_consumer(self.stream, config)
         self._made, self._pause = True, _FIRST_PAUSE_S
         if found.get("num_ack_pending") and self._hand is None:
             # Only one is out at a time, so it is the last one delivered, and nobody here has it. The server
             # knows it by its two sequences; number of deliveries, time and pending count are not looked at.
             at = found["delivered"]
-            subject = f"$JS.ACK.{self.stream}.{self._node_id}.1.{at['stream_seq']}.{at['consumer_seq']}.0.0"
+            subject = f"$JS.ACK.{self.stream}.{self.name}.1.{at['stream_seq']}.{at['consumer_seq']}.0.0"
             await self._link.send(subject, b"-NAK")
 
     async def _ask(self) -> None:
@@ -249,7 +262,7 @@ class _Source:
             "idle_heartbeat": int(_BEAT_S * 1e9),
         }
         await self._link.send(
-            self._api.next_subject(self.stream, self._node_id),
+            self._api.next_subject(self.stream, self.name),
             json.dumps(request).encode(),
             f"{self._inbox}.{self._asked}",
         )

@@ -1,1 +1,5 @@
-"""The process in which one crank runs: connects, reports, and runs the author's function."""
+"""The crank host: a process that runs one component's Python function.
+
+`__main__` (argv) → `main.main(start)` → `host.run`: load the script (`script`), connect, open the crank's
+session, report ready (`reporting`), call the function (`calling`), and say how it ended (`failing`).
+"""
