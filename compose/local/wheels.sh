@@ -2,21 +2,21 @@
 # Gathers, where the package index can be reached, what the image is built from where it cannot: wheels/ beside the
 # Dockerfile, for the Python version of the base image.
 #
-#   compose/local/wheels.sh PYTHON [VERSION]        compose/local/wheels.sh .venv/bin/python 3.11
+#   compose/local/wheels.sh PYTHON [FOLDER [VERSION]]        compose/local/wheels.sh .venv/bin/python wheels 3.11
 set -eu
-python="$1" version="${2:-3.11}"
-cd "$(dirname "$0")/../.."
-mkdir -p wheels
+python="$1" folder="${2:-$(dirname "$0")/../../wheels}" version="${3:-3.11}"
+sources="$(dirname "$0")/../.."
+mkdir -p "$folder"
 wanted="$("$python" -c '
-import tomllib
-project = tomllib.load(open("pyproject.toml", "rb"))
+import sys, tomllib
+project = tomllib.load(open(sys.argv[1], "rb"))
 extras = project["project"]["optional-dependencies"]
 for each in [*project["project"]["dependencies"], *extras["auth"], *extras["fast"], *project["build-system"]["requires"]]:
-    print(each.partition(";")[0].strip().replace(" ", ""))')"
+    print(each.partition(";")[0].strip().replace(" ", ""))' "$sources/pyproject.toml")"
 pip="$python -m pip --quiet --disable-pip-version-check"
 # This one has no wheel of its own on the index; it is Python alone, so any interpreter may build it.
-$pip wheel --no-deps --wheel-dir wheels nkeys
+$pip wheel --no-deps --wheel-dir "$folder" nkeys
 # shellcheck disable=SC2086  # a word a requirement
-$pip download --dest wheels --find-links wheels --only-binary=:all: --implementation cp --python-version "$version" \
+$pip download --dest "$folder" --find-links "$folder" --only-binary=:all: --implementation cp --python-version "$version" \
     --platform "manylinux2014_$(uname -m)" --platform "manylinux_2_17_$(uname -m)" \
     --platform "manylinux_2_28_$(uname -m)" $wanted
