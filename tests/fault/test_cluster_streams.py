@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -13,67 +11,15 @@ import pytest
 from bakemesh.bus import Bus, BusSettings
 from bakemesh.bus.errors import BusError
 from bakemesh.bus.reader import read
-from bakemesh.bus.server import find_server
 from bakemesh.bus.sizes import MIB, Sizes
 from bakemesh.bus.streams import ensure_node_streams
 from bakemesh.bus.writer import Outgoing, StreamWriter
 from bakemesh.protocol import storage, subjects
+from support.cluster import cluster, leader
 from support.nats import MESH
 from support.waiting import eventually
 
 DATA = subjects.build(MESH, "alpha", "nightly", "nightly-demo-1", f"{subjects.BAKE}.Data")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-class Cluster:
-    """Three servers by name."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.names = ("n0", "n1", "n2")
-        self.ports = {name: free_port() for name in self.names}
-        self.routes = {name: free_port() for name in self.names}
-        self.running: dict[str, asyncio.subprocess.Process] = {}
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        return tuple(f"nats://127.0.0.1:{port}" for port in self.ports.values())
-
-    async def start(self, name: str) -> None:
-        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self.routes.values())
-        config = self.folder / f"{name}.conf"
-        config.write_text(
-            f'server_name: {name}\nlisten: "127.0.0.1:{self.ports[name]}"\n'
-            f'jetstream {{ store_dir: "{self.folder / name}", max_file: 2G }}\n'
-            f'cluster {{ name: c, listen: "127.0.0.1:{self.routes[name]}", routes: [{routes}] }}\n'
-        )
-        log = str(self.folder / f"{name}.log")
-        self.running[name] = await asyncio.create_subprocess_exec(
-            str(find_server()), "-c", str(config), "-l", log
-        )
-
-    async def kill(self, name: str) -> None:
-        process = self.running.pop(name)
-        process.kill()
-        await process.wait()
-
-
-@asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[Cluster]:
-    made = Cluster(folder)
-    try:
-        for name in made.names:
-            await made.start(name)
-        yield made
-    finally:
-        for name in list(made.running):
-            await made.kill(name)
 
 
 async def ready(bus: Bus) -> bool:
@@ -82,15 +28,6 @@ async def ready(bus: Bus) -> bool:
     except BusError:
         return False
     return True
-
-
-async def leader(bus: Bus, stream: str) -> str | None:
-    try:
-        info = await bus.api.stream_info(stream)
-    except BusError:
-        return None
-    found: str | None = info["cluster"].get("leader")
-    return found
 
 
 @pytest.mark.slow
