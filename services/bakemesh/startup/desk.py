@@ -43,8 +43,9 @@ PUBLISH, NOTE = "publish", "note"
 
 
 class Desk:
-    """`carry` is called with each effect, `on_given` with a PsySpec that came in a message, before its effects;
-    `letters` is set when there is something to get out."""
+    """`carry` is called with each effect, `on_given` with a PsySpec that came in a message, before what it
+    does; `letters` is set when there is something to get out.
+    """
 
     def __init__(self, settings: StartupSettings, journal: Journal, carry: Carry) -> None:
         self.settings, self.journal, self._carry = settings, journal, carry
