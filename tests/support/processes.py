@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bakemesh.processes import Keeper, Minded, ProcessSpec
+from bakemesh.processes import Keeper, Minded, ProcessSpec, Shimmed, ShimSpec, sweep_instance
 from bakemesh.processes.cgroup import existing
 from support.waiting import eventually
 
@@ -158,6 +158,16 @@ class Owner:
         return int(self.facts["keeper"])
 
     @property
+    def shims(self) -> list[int]:
+        """Its shims' pids."""
+        return [int(pid) for pid in self.facts["shims"]]
+
+    @property
+    def instances(self) -> list[str]:
+        """Its components' instances; each is in the folder of its marker in `home`."""
+        return [str(instance) for instance in self.facts["instances"]]
+
+    @property
     def minders(self) -> list[int]:
         """Its minders' pids."""
         return [int(pid) for pid in self.facts["minders"]]
@@ -190,6 +200,8 @@ async def owner(marker: str, **settings: Any) -> AsyncIterator[Owner]:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+        for instance in standin.facts.get("instances", ()):
+            await sweep_instance(instance)
         leftovers = alive(marker)
         if standin.facts:
             leftovers += [pid for pid in [standin.keeper, *standin.minders] if _is_keepers(pid)]
@@ -210,3 +222,38 @@ def _is_keepers(pid: int) -> bool:
 async def nothing_lives(marker: str, *, within: float = 10) -> None:
     """Waits until no process carries the marker."""
     await eventually(lambda: not alive(marker), within=within, what="the death of every process of the tree")
+
+
+class Components:
+    """Components in folders of their own below `home`; each is killed at the end of the `async with`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.instances: list[str] = []
+
+    def spec(self, argv: Sequence[str], name: str = "it", **settings: Any) -> ShimSpec:
+        """A new instance of the component of this name; `env` is that of its process."""
+        folder = self.home / name
+        folder.mkdir(parents=True, exist_ok=True)
+        instance = settings.pop("instance", f"{name}-{uuid.uuid4().hex}")
+        self.instances.append(instance)
+        process = ProcessSpec(argv, settings.pop("env", PATH), folder)
+        return ShimSpec(process=process, folder=folder, instance=instance, **settings)
+
+    def text(self, name: str = "it") -> str:
+        """What it wrote, not turned over yet."""
+        return (self.home / name / "out.log").read_text()
+
+    async def __aenter__(self) -> Components:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for instance in self.instances:
+            assert not (await sweep_instance(instance)).survivors
+
+
+async def grow_component(keeper: Keeper, components: Components, kinds: str, n: int, marker: str) -> Shimmed:
+    """Launches a zoo as the component `marker`, and waits until it stands."""
+    shimmed = await keeper.launch(components.spec(zoo(kinds, n, marker), marker))
+    await eventually(lambda: "up" in components.text(marker), what="the tree of the component")
+    return shimmed

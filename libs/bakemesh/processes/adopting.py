@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 from pathlib import Path
 
-from bakemesh.processes import frames, records
-from bakemesh.processes.connecting import ask, connect
+from bakemesh.processes import frames, marks, records
+from bakemesh.processes.connecting import AGAIN_S, ANSWER_S, ask, connect
 from bakemesh.processes.shimmed import Shimmed
 from bakemesh.processes.spec import ShimExit, check_instance
 from bakemesh.processes.sweeping import sweep_instance
@@ -30,11 +31,14 @@ async def adopt(folder: Path, instance: str) -> Shimmed | ShimExit | None:
     identity = records.read_identity(folder, instance)
     if identity is not None and identity.boot != records.boot_id():
         return records.read_exit(folder, instance) or _LOST
-    shim = None if identity is None else records.pin(identity.shim, identity.shim_start)
+    shim = None
+    if identity is not None:
+        mark = marks.component_mark(instance) if identity.marked else None
+        shim = records.pin(identity.shim, identity.shim_start, mark)
     if identity is not None and shim is not None:
         try:
             signal.pidfd_send_signal(shim, signal.SIGCONT)  # one that is stopped would not answer
-            found = await _reach(folder, identity)
+            found = await _reach(folder, identity, shim)
             if isinstance(found, Shimmed):
                 return found
             await _end(shim)
@@ -58,20 +62,26 @@ async def adopt(folder: Path, instance: str) -> Shimmed | ShimExit | None:
 _LOST = ShimExit(None, None, lost=True, at=None)
 
 
-async def _reach(folder: Path, identity: records.Identity) -> Shimmed | ShimExit | None:
-    control = await connect(folder, identity.shim)
-    if control is None:
-        return None
-    try:
-        answer = await ask(control)
-    except BaseException:
-        control.close()
-        raise
-    if isinstance(answer, frames.Running) and answer.instance == identity.instance:
-        return Shimmed(folder, answer, control)
-    control.close()
-    if isinstance(answer, frames.Over):
-        return records.parse_exit(answer.text, identity.instance)
+async def _reach(folder: Path, identity: records.Identity, shim: int) -> Shimmed | ShimExit | None:
+    """Asks the shim while it lives; again where another Builder's connection, newer, ended this one."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + ANSWER_S
+    dead = select.poll()
+    dead.register(shim, select.POLLIN)
+    while loop.time() < deadline and not dead.poll(0):
+        control = await connect(folder, identity.shim)
+        if control is not None:
+            try:
+                answer = await ask(control)
+            except BaseException:
+                control.close()
+                raise
+            if isinstance(answer, frames.Running) and answer.instance == identity.instance:
+                return Shimmed(folder, answer, control)
+            control.close()
+            if isinstance(answer, frames.Over):
+                return records.parse_exit(answer.text, identity.instance)
+        await asyncio.sleep(AGAIN_S)
     return None
 
 

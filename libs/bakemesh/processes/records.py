@@ -26,6 +26,7 @@ class Identity:
     shim_start: int
     pid: int
     start_time: int
+    marked: bool
 
 
 def boot_id() -> str:
@@ -44,6 +45,7 @@ def read_identity(folder: Path, instance: str) -> Identity | None:
             int(values["shim_start"]),
             int(values["pid"]),
             int(values["start"]),
+            int(values["mark"]) != 0,
         )
     except (KeyError, ValueError):
         return None
@@ -59,8 +61,8 @@ def parse_exit(text: bytes, instance: str) -> ShimExit | None:
     return _exit(_parse(text, instance))
 
 
-def pin(pid: int, start_time: int) -> int | None:
-    """A pidfd of the process that had this pid and start time, if it is a shim that lives."""
+def pin(pid: int, start_time: int, mark: int | None = None) -> int | None:
+    """A pidfd of the process that had this pid and start time, if it is a shim that lives, of this mark."""
     try:
         pinned = os.pidfd_open(pid)
     except (OSError, OverflowError, ValueError):
@@ -68,6 +70,7 @@ def pin(pid: int, start_time: int) -> int | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = proc.fields(pid)
         same = int(fields[19]) == start_time and proc.name(pid) == marks.SHIM_NAME
+        same = same and mark in (None, marks.lock_limit(pid))
         if same and fields[0] not in (b"Z", b"X"):
             return pinned
     os.close(pinned)

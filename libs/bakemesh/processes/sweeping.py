@@ -1,8 +1,9 @@
 """Every process of one instance of a component, killed: for when its shim is dead, or nobody knows of it.
 
-Known by the environment, by the limit that `env -i` keeps, and by the component's cgroup where there is one.
-A shim that still lives is not struck: it writes down how its component ended and ends by itself; one that
-does not is killed too.
+Known by the environment, by the limit that `env -i` keeps, and by the component's cgroup where there is one;
+so what cleared its environment is missed only where an outer mark lowered that limit and no cgroup could be
+made. A shim that still lives is not struck: it writes down how its component ended and ends by itself; one
+that does not is killed too.
 """
 
 from __future__ import annotations

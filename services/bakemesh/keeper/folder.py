@@ -5,11 +5,11 @@ complete or not there, replaced by a rename; the room for the exit file is taken
 disk that fills later does not swallow an exit. The folder may have a path of any length, and may be moved:
 everything is named from its descriptor. Leaves out: surviving a power loss; after that nothing runs anyway.
 
-| file | holds, as lines `name value` |
-|---|---|
-| `shim.id` | instance, boot, shim, shim_start, pid, start (0: not begun), began (wall), mark, held |
-| `shim.exit` | instance, boot, pid, start, status (of wait), at (wall), reason, killed, rss (KiB), cpu (µs) |
-| `shim.sock` | the socket of the shim that runs |
+    shim.id    instance, boot, shim, shim_start, pid, start (0: not begun), began (wall), mark (0: none), held
+    shim.exit  instance, boot, pid, start, status (of wait), at (wall), reason, killed, rss (KiB), cpu (µs)
+    shim.sock  the socket of the shim that runs
+
+The first two are lines `name value`.
 """
 
 import os

@@ -4,14 +4,18 @@ No pipe: one that lost its reader kills who writes to it. Guarantees: on file sy
 front off a file (ext4, xfs, f2fs) nothing is ever lost: the front is copied to `out.log.1`, then taken off.
 Elsewhere the file is copied to its end and emptied; what is written between the last read and the emptying,
 some microseconds, is lost. Joined, oldest first, the files are the output in its order; a line may begin in
-one and end in the next. A shim killed between copy and cut leaves a piece twice, never out. A file gets
-larger than its limit by what is written within a check's interval, which is shorter the faster it grows.
+one and end in the next. A shim killed between copy and cut leaves a piece twice, never out. A quiet file
+costs nothing: the kernel tells of its first write (by dnotify, for inotify's instances are few). One that
+grows is looked at every 20 to 500 ms, more often the faster it does, and gets larger than its limit by what
+comes in between.
 `RESERVE` bytes are set aside beyond the end, so that a full disk reaches the component only after that; until
 then the shim makes room by giving up the oldest output.
 """
 
 import os
+from _signal import SIGIO, signal  # type: ignore[import-not-found]
 from errno import EDQUOT, ENOSPC
+from fcntl import DN_MODIFY, F_NOTIFY, fcntl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +26,8 @@ else:
 NAME = b"out.log"
 _COPY = NAME + b".new"
 RESERVE = 256 * 1024
-SHORTEST_S, LONGEST_S = 0.02, 2.0
+SHORTEST_S, LONGEST_S = 0.02, 0.5  # between looks at a file that grows
+QUIET_S = 5.0  # at one that does not, should the kernel's word not come
 MOST_CHASES = 50  # reads of what was written during a copy: a fast writer must not hold the shim for ever
 
 
@@ -42,26 +47,56 @@ class Log:
         self.reserved = 0  # the end of what is set aside
         self.looked = 0.0
         self.due = 0.0
+        self.pause = SHORTEST_S
+        self.told = True  # until the kernel refuses
+        signal(SIGIO, self.touched)
         self.reserve()
+
+    def touched(self, *_: object) -> None:
+        """The kernel's word that something in the folder was written."""
+        self.due = 0.0
+        self.pause = SHORTEST_S
 
     def work(self, now: float) -> float:
         """Turns over and makes room where that is due; returns when to look again."""
         if now < self.due:
             return self.due
         size = os.fstat(self.fd).st_size
-        grown = max(0, size - self.size)
+        if size == self.size:
+            self.looked = now
+            self.due = now + (QUIET_S if self.told else LONGEST_S)
+            if self.told:
+                self.ask()
+                size = os.fstat(self.fd).st_size  # what was written before that is not told
+        if size != self.size:
+            self.grew(size, now)
+        return self.due
+
+    def grew(self, size: int, now: float) -> None:
+        """Turns over where it is time; the next look comes before what is set aside can be used up."""
+        rate = abs(size - self.size) / max(now - self.looked, SHORTEST_S)
         if size > self.limit:
             self.turn_over(size)
-            size = os.fstat(self.fd).st_size
-        self.size = size
-        rate = grown / max(now - self.looked, SHORTEST_S)
+        self.size = os.fstat(self.fd).st_size
+        self.reserve()
+        room = max(0, min(self.limit - self.size, RESERVE))
+        self.pause = max(SHORTEST_S, min(LONGEST_S, self.pause * 2, room / rate / 2))
         self.looked = now
-        if grown:
-            self.reserve()
-        room = min(self.limit - size, RESERVE)
-        pause = max(room, 0) / rate / 2 if rate else LONGEST_S
-        self.due = now + min(LONGEST_S, max(SHORTEST_S, pause))
-        return self.due
+        self.due = now + self.pause
+
+    def ask(self) -> None:
+        """Asks for a signal at the next write, once."""
+        try:
+            fcntl(self.folder, F_NOTIFY, DN_MODIFY)
+        except OSError:
+            self.told = False  # a kernel without it
+
+    def finish(self) -> None:
+        """Nobody writes any more: a last look, and what was set aside is given back."""
+        size = os.fstat(self.fd).st_size
+        if size > self.limit:
+            self.turn_over(size)
+        os.ftruncate(self.fd, os.fstat(self.fd).st_size)
 
     def turn_over(self, size: int) -> None:
         """Moves the file's content to an older one, piece by piece where the file system allows it."""

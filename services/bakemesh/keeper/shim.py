@@ -48,6 +48,7 @@ class Shim(warden.Warden):
         self.log = logs.Log(self.folder.fd, order.log_bytes, order.log_files)
         self.listener = self.folder.listen()
         self.limits = limits.Limits(order)
+        self.marked = kernel.mark(order.mark)
         for fd in (control.fileno(), self.listener.fileno()):
             self.poller.register(fd, select.POLLIN)
         self.began = 0.0
@@ -65,7 +66,6 @@ class Shim(warden.Warden):
             raise launch.Refused(b"cgroup", EBUSY)
         if not self.limits.enter():
             raise launch.Refused(b"cgroup", EBUSY)
-        kernel.mark(self.order.mark)
         self.began = time()
         self.main = launch.launch(self.order.start, [-1, self.log.fd, self.log.fd], *scores)
         if self.limits.cgroup:
@@ -94,7 +94,7 @@ class Shim(warden.Warden):
                 pid=self.main,
                 start=self.start_time,
                 began=b"%.6f" % self.began,
-                mark=self.order.mark,
+                mark=self.order.mark if self.marked else 0,
                 held=b" ".join(self.limits.held),
             )
         )
@@ -121,6 +121,10 @@ class Shim(warden.Warden):
         self.watch()
         self.killed_for_memory()
         self.limits.remove()
+        try:  # noqa: SIM105 - contextlib is an import more
+            self.log.finish()
+        except OSError:  # nothing about a log may hold back an end
+            pass
         text = folder.lines(
             instance=self.order.instance,
             boot=self.folder.boot,
