@@ -19,8 +19,12 @@ from bakemesh.protocol import message
 from bakemesh.protocol.builder import codes
 from bakemesh.protocol.builder.lifecycle import Phase
 from bakemesh.protocol.builder.messages import OUTCOME_TYPES, BakeStatus
+from bakemesh.protocol.builder.node import ComponentVerb, NodeVerb
+from bakemesh.protocol.builder.spec.grammar import PSYSPEC_MODULE
 from bakemesh.protocol.identity import ENTRIES
-from bakemesh.protocol.subjects import CONTROL
+from bakemesh.protocol.psyspec import load_psyspec
+from bakemesh.protocol.psyspec.grammar import CHILDREN
+from bakemesh.protocol.subjects import COMPONENT_CONTROL, CONTROL, NODE_CONTROL, TABLE
 from support.nats import guarded
 from support.vectors import ROOT, vectors
 from support.waiting import eventually
@@ -48,8 +52,9 @@ def entries_of(title: str) -> dict[str, bool]:
 
 
 def title_of(type_: str) -> str:
-    if type_.startswith(CONTROL):
-        return f"{CONTROL}.&lt;Verb&gt;"
+    for family in (CONTROL, COMPONENT_CONTROL, NODE_CONTROL):
+        if type_.startswith(f"{family}."):
+            return f"{family}.&lt;Verb&gt;"
     return "Psyclone.Builder.Bake.Success" if type_ in OUTCOME_TYPES else type_
 
 
@@ -71,6 +76,11 @@ def test_the_text_lists_every_code_in_the_order_of_testing() -> None:
         ("Recipe", codes.RECIPE_CODES),
         ("control", codes.CONTROL_CODES),
         ("BakeData", codes.PUSH_CODES),
+        ("ComponentControl", codes.COMPONENT_CODES),
+        ("NodeControl", codes.NODE_CODES),
+        ("Report", codes.REPORT_CODES),
+        ("Cohort", codes.COHORT_CODES),
+        ("PsySpec", codes.PSYSPEC_CODES),
     ):
         row = re.search(rf"^\| {name} \| (.*) \|$", text, re.MULTILINE)
         assert row, name
@@ -88,6 +98,43 @@ def test_the_text_names_every_verb_outcome_and_phase() -> None:
         assert f"`{outcome}`" in section("11 The Status stream")
     for phase in Phase:
         assert str(phase) in section("9 Lifecycle")
+
+
+def test_the_text_names_every_verb_of_components_and_nodes() -> None:
+    for verb in ComponentVerb:
+        assert re.search(rf"^\| `{verb}` \|", section("22 Components"), re.MULTILINE), verb
+    for verb in NodeVerb:
+        assert re.search(rf"^\| `{verb}` \|", section("19 Nodes"), re.MULTILINE), verb
+
+
+def test_the_text_lists_the_subjects_of_every_type() -> None:
+    rows = [line for line in section("3 Subjects").splitlines() if line.startswith("| `")]
+    for row in TABLE:
+        name = row.type.replace(".*", ".<Verb>")
+        short = row.type.removeprefix("Psyclone.Builder.Bake")
+        assert any(f"`{name}`" in line or f"`{short}`" in line for line in rows), row.type
+
+
+def test_the_text_says_every_element_and_attribute_of_a_psyspec() -> None:
+    text = section("23 PsySpecs")
+    for element in CHILDREN.values():
+        assert f"<{element.name}" in text
+    for name in PSYSPEC_MODULE.attributes:
+        assert re.search(rf"^\|[^|]*`{name}`[^|]*\|", text, re.MULTILINE), name
+    for child in PSYSPEC_MODULE.children.values():
+        row = next(line for line in text.splitlines() if line.startswith(f"| `<{child.name}"))
+        for name in child.attributes:
+            assert re.search(rf"\b{name}\b", row), (child.name, name)
+
+
+def test_the_psyspec_in_the_text_is_one() -> None:
+    block = re.search(r"```xml\n(<psySpec.*?)```", section("23 PsySpecs"), re.DOTALL)
+    assert block
+    source = "def crank(api): ..."
+    text = re.sub(r'(<crank script="[^"]*"[^>]*)/>', rf"\1>{source}</crank>", block.group(1))
+    found = load_psyspec(text.replace('<include file="site.inc"/>', ""))
+    assert [entry.spec.name for entry in found.modules] == ["synapse", "counter", "legacy", "nightly"]
+    assert not found.warnings
 
 
 def test_the_bytes_in_the_text_are_the_golden_ones() -> None:
