@@ -12,10 +12,12 @@ import pytest
 from bakemesh.bus.errors import AccessDenied
 from bakemesh.protocol import subjects
 from bakemesh.protocol.builder.messages import BakeCancelled, BakeSuccess, Result
-from bakemesh.protocol.builder.node import DrainNode, NodeVerb
+from bakemesh.protocol.builder.node import ComponentVerb, DrainNode, NodeVerb
 from bakemesh.supervisor import NodeState, RecipeRejected, Supervisor
 from support.house import Gate, said
 from support.mesh import Mesh, mesh
+from support.modules import board, instances, module, recipe
+from support.processes import gone
 from support.waiting import eventually
 
 QUICK = '<recipe name="quick"><cli command="true"/></recipe>'
@@ -190,3 +192,61 @@ async def test_resume_during_down(tmp_path: Path) -> None:
         assert net.node.process is not None
         assert net.node.process.returncode is None
         await asyncio.gather(*(ops.control_node(verb, "alpha") for verb in (NodeVerb.DRAIN, NodeVerb.RESUME)))
+
+
+# -- with components
+
+MODULES = recipe(module("base"), module("top", depends="base"), module("alone"))
+
+
+async def test_components_stop_once_no_bake_runs_and_start_again_with_resume(tmp_path: Path) -> None:
+    async with operated(tmp_path, "--on-stop", "stop") as (_, boss, ops, gate), board(boss.bus) as seen:
+        assert isinstance(await (await boss.bake(MODULES)).outcome(), BakeSuccess)
+        bake = await boss.bake(held(gate))
+        await said(bake, lambda status: status.kind == "step")
+        await ops.control_node(NodeVerb.DRAIN, "alpha")
+        await becomes(boss, NodeState.DRAINING)
+        assert {each.state for each in await boss.components("alpha")} == {"ready"}
+        gate.open()
+        await bake.outcome()
+        await becomes(boss, NodeState.DRAINED)
+        assert {each.state for each in await boss.components("alpha")} == {"stopped"}
+        refused = await ops.control_component(ComponentVerb.START, "alone")
+        assert (refused.accepted, refused.code) == (False, "draining")
+        await ops.control_node(NodeVerb.RESUME, "alpha")
+        for name in ("base", "top", "alone"):
+            await seen.until(name, "ready")
+
+
+async def test_a_resume_after_a_restart_starts_what_the_drain_stopped(tmp_path: Path) -> None:
+    async with operated(tmp_path) as (net, boss, ops, _):
+        assert isinstance(await (await boss.bake(recipe(module("one")))).outcome(), BakeSuccess)
+        await ops.control_node(NodeVerb.DRAIN, "alpha")
+        await becomes(boss, NodeState.DRAINED)
+        await net.node.kill9()
+        await net.node.start()
+        await becomes(boss, NodeState.DRAINED)
+        await ops.control_node(NodeVerb.RESUME, "alpha")
+
+        async def ready() -> bool:
+            return [each.state for each in await boss.components("alpha")] == ["ready"]
+
+        await eventually(ready, what="the component ready again")
+        assert (await ops.control_component(ComponentVerb.STOP, "one")).accepted
+
+
+async def test_down_ends_the_components_and_the_next_start_of_the_node_is_a_new_one(tmp_path: Path) -> None:
+    async with operated(tmp_path) as (net, boss, ops, _):
+        assert isinstance(await (await boss.bake(recipe(module("one")))).outcome(), BakeSuccess)
+        (before,) = await boss.nodes()
+        (pid,) = instances("one", net.node.state)
+        await ops.control_node(NodeVerb.DOWN, "alpha")
+        assert await net.node.ended() == 7
+        assert gone(pid)
+        await net.node.start()
+        (after,) = await boss.nodes()
+        assert after.status.boot != before.status.boot
+        assert after.state is NodeState.READY
+        assert {each.state for each in await boss.components()} <= {"stopped"}, (
+            "the Startup Supervisor's work"
+        )
