@@ -1,4 +1,4 @@
-"""What must be true after any fault, as pure functions: facts in, a list of what is broken out (empty: holds).
+"""What must be true after any fault, as pure functions: facts in, what is broken out (empty: it holds).
 
 Facts are what lies in the streams, read past the SDK (which would hide what comes twice), what steps and
 components wrote themselves into files, and what `/proc` shows. Left out: gathering them (`kills`).
