@@ -107,6 +107,7 @@ class Component:
         self.folder = ground.place.of(row.name)
         self.watch: dict[str, str] = {}
         self.gone = False  # forgotten
+        self._closed: Exception | None = None  # why no event is taken any more
         self._items: asyncio.Queue[_Item] = asyncio.Queue()
         self._news = asyncio.Event()
         self._unwanted = asyncio.Event()  # the instance that is being launched is to end
@@ -137,6 +138,8 @@ class Component:
     async def apply(self, event: Event, claim: Claim | None = None) -> None:
         """Takes an event and returns when what follows from it is journaled. Raises Forgotten,
         JournalClosed, JournalBroken."""
+        if self._closed is not None:
+            raise self._closed
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._items.put_nowait(_Item(event, claim, done))
         await done
@@ -167,7 +170,16 @@ class Component:
                 else:
                     item.done.set_exception(error)
             if isinstance(error, JournalClosed | JournalBroken):
+                self._refuse(error)
                 return
+
+    def _refuse(self, why: Exception) -> None:
+        """Takes no event any more, and tells who waits."""
+        self._closed = self._closed or why
+        while not self._items.empty():
+            item = self._items.get_nowait()
+            if item.done is not None and not item.done.done():
+                item.done.set_exception(why)
 
     async def _turn(self, item: _Item) -> None:
         if self.gone:
@@ -325,7 +337,7 @@ class Component:
         return Launched(instance, shimmed.pid)
 
     async def _mind(self, instance: str, shimmed: Shimmed) -> None:
-        self.tell(_exited(instance, await shimmed.ended()))
+        self.tell(self._exited(instance, await shimmed.ended()))
 
     async def _end(self, instance: str, grace_s: float, starting: asyncio.Task[None] | None) -> None:
         """Ends the instance that runs, or that is being launched."""
@@ -363,9 +375,14 @@ class Component:
             case Shimmed():
                 return self._took(instance, found)
             case ShimExit():
-                return _exited(instance, found)
+                return self._exited(instance, found)
             case None:
                 return Vanished(instance)
+
+    def _exited(self, instance: str, found: ShimExit) -> Exited:
+        now = self.ground.clock.wall() / 1e6
+        ago_s = 0.0 if found.at is None else max(0.0, now - found.at)
+        return Exited(instance, *_told(found), ago_s)
 
     async def _end_bygone(self, instance: str) -> None:
         found = await adopt(self.folder, instance)
@@ -384,6 +401,7 @@ class Component:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._refuse(Forgotten(self.name) if self.gone else JournalClosed())
         if self._shimmed is not None:
             self._shimmed.close()
 
@@ -407,15 +425,16 @@ def _unheld(spec: ComponentSpec, held: Collection[str]) -> str:
     return "; ".join(said)
 
 
-def _exited(instance: str, found: ShimExit) -> Exited:
+def _told(found: ShimExit) -> tuple[int, str]:
+    """Its exit code, minus the signal after one, and in words."""
     if found.lost:
-        return Exited(instance, -signal.SIGKILL, "its shim was killed, and all of it with it")
+        return -signal.SIGKILL, "its shim was killed, and all of it with it"
     if found.reason:
-        return Exited(instance, -(found.signal or signal.SIGKILL), f"killed: {found.reason}")
+        return -(found.signal or signal.SIGKILL), f"killed: {found.reason}"
     if found.signal is not None:
+        name = "signal"
         with contextlib.suppress(ValueError):
             name = signal.Signals(found.signal).name
-            return Exited(instance, -found.signal, f"killed by {name} ({found.signal})")
-        return Exited(instance, -found.signal, f"killed by signal {found.signal}")
+        return -found.signal, f"killed by {name} ({found.signal})"
     code = found.code if found.code is not None else -signal.SIGKILL
-    return Exited(instance, code, f"exit code {code}")
+    return code, f"exit code {code}"

@@ -217,7 +217,7 @@ class _Turn:
             case Vanished():
                 self.vanished()
             case Exited():
-                self.gone(event.code, event.how)
+                self.gone(event.code, event.how, event.ago_s)
             case ReportedReady():
                 self.awaited(Wait.REPORT, Wait.ALIVE)
             case AliveFor():
@@ -271,7 +271,7 @@ class _Turn:
         else:
             self.gone(-9, "nothing is known of its end")
 
-    def gone(self, code: int, how: str) -> None:
+    def gone(self, code: int, how: str, ago_s: float = 0.0) -> None:
         """Nothing of the instance lives."""
         life = self.life
         self.set(instance=None, pid=0, exitcode=code, misses=0, waits=frozenset())
@@ -285,7 +285,7 @@ class _Turn:
             self.set(report="", traceback="")
             if life.state is State.UNHEALTHY:
                 code, reason = UNHEALTHY_CODE, life.reason
-        ran_s = max(0.0, self.facts.now - life.began)
+        ran_s = max(0.0, self.facts.now - ago_s - life.began)
         decision, record = decide(
             policy_of(life.spec), life.record, Ended(code, ran_s, self.facts.now, self.facts.draw)
         )

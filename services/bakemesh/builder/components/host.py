@@ -192,6 +192,8 @@ class Components:
     async def _tidy(self, one: Component) -> None:
         await one.close()
         await asyncio.to_thread(launch.remove, one.folder)
+        if (turn := self._turns.get(one.name)) is not None and not turn.locked():
+            del self._turns[one.name]
 
 
 def _told(one: Component, room: int) -> dict[str, Any]:

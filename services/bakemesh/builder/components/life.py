@@ -196,11 +196,13 @@ class Vanished:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The instance ended and nothing of it lives. `code`: minus the signal after one."""
+    """The instance ended and nothing of it lives. `code`: minus the signal after one. `ago_s`: it ended
+    before this was seen."""
 
     instance: str
     code: int
     how: str
+    ago_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

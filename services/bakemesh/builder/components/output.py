@@ -70,8 +70,10 @@ class LogReader:
     def _block(self) -> bytes:
         older = _older(self.folder)
         before = next((n for n, each in enumerate(older) if (each.inode, each.changed) == self.at[:2]), None)
-        if before is None and (self.at.inode or len(older) > 0):
-            # It began before there was any older file, or the one it was behind is gone already.
+        if before is None and self.at.inode:  # outrun: what it was behind is gone, with what followed
+            self.lost += 1
+            self.at = Mark()
+        if before is None:  # it began before there was any older file
             before = len(older)
         for each in reversed(older[:before]):
             if self.at.offset < each.size:

@@ -101,7 +101,7 @@ class Watching:
         """What is to be added to the step's summary."""
         if self.reader is None or not self.reader.lost:
             return ""
-        return f"; {self.reader.lost:,} bytes of its output were turned over before they were read"
+        return "; some of its output was turned over before it was read, and is lost"
 
 
 def ready_or_hopeless(one: Component) -> bool:
