@@ -3,8 +3,8 @@
     drain: its SystemStatus says draining and nothing runs        down: and then its claim is gone
 
 The nodes bucket is read again and again, so a bus that was away for a moment is no matter. A node that goes
-down may take its own server with it: once nothing ran there any more, a bus that does not come back is its
-end. Left out: asking for it.
+down may take its own server with it, between two looks: a bus that does not come back is its end. Left out:
+asking for it.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ async def follow(
             if loop.time() - away > AWAY_S:
                 if down and seen.drained:
                     return _end(call, node_id, "down", "its server went with it")
+                if down:  # it was accepted; a node with little to stop is gone between two looks
+                    return _end(call, node_id, "down", "its server does not answer any more")
                 raise
         else:
             away = None
