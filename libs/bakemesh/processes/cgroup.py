@@ -62,7 +62,7 @@ def with_controllers(wanted: set[str], folder: Path | None) -> Path | None:
     The own one holds this process, which is allowed at the root only; beside it is ours where that part of
     the hierarchy was delegated (systemd's `Delegate=` with `DelegateSubgroup=`).
     """
-    if folder is None:
+    if folder is None or not wanted:
         return None
     for base in (folder, *([folder.parent] if _delegated(folder.parent) else [])):
         try:

@@ -64,6 +64,7 @@ class Keeper:
         self._program = program
         self._python = python
         self._options = list(options)
+        self._own_cgroup = cgroup.own_folder()
         self._cgroup = StepCgroup.make(token)
         self._orphans = Orphans(token, self._cgroup)
         self._idents = itertools.count(1)
@@ -239,7 +240,7 @@ class Keeper:
 
     def _cgroups(self, spec: ShimSpec) -> tuple[str, str]:
         """The cgroup that a shim goes to, out of the steps', and the one it makes to hold limits."""
-        own = cgroup.own_folder()
+        own = self._own_cgroup
         limited = {"memory": spec.memory_max_bytes, "cpu": spec.cpu_share}
         base = cgroup.with_controllers({name for name, limit in limited.items() if limit}, own)
         made = str(base / cgroup.component_folder_name(spec.instance)) if base else ""

@@ -30,6 +30,10 @@ class Limits:
         self.due = 0.0
         if self.cgroup:
             self.make(order)
+        self.sample()
+
+    def sample(self) -> None:
+        """Memory that no cgroup holds is looked at."""
         if self.memory and MEMORY not in self.held:
             self.held.append(SAMPLED)
 
@@ -50,9 +54,13 @@ class Limits:
         """Sets one of the cgroup's values; whether it took it."""
         return write(self.cgroup + b"/" + name, value)
 
-    def enter(self) -> bool:
+    def enter(self) -> None:
         """Goes into the cgroup for the moment of the start, so that the component is born in it."""
-        return not self.cgroup or enter(self.cgroup)
+        if self.cgroup and not enter(self.cgroup):
+            self.remove()
+            self.cgroup = b""
+            self.held.clear()
+            self.sample()
 
     def over(self, now: float, top: int) -> bool:
         """Whether the tree has more memory than it may; looks once a second."""

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from bakemesh.processes import Keeper, ProcessSpec, Refusal, Shimmed, ShimSpec, SpawnRefused, adopt, records
+from bakemesh.processes import (
+    Keeper,
+    ProcessSpec,
+    Refusal,
+    Shimmed,
+    ShimSpec,
+    SpawnRefused,
+    adopt,
+    cgroup,
+    records,
+)
 from support.processes import (
     PATH,
     Components,
@@ -375,10 +385,41 @@ async def test_what_is_shared_counts_once(tmp_path: Path) -> None:
 
 
 async def test_only_what_the_system_holds_is_said_to_be_held(tmp_path: Path) -> None:
-    from bakemesh.processes import cgroup
-
     base = cgroup.with_controllers({"cpu"}, cgroup.own_folder())
     async with Components(tmp_path) as components, await Keeper.start(new_marker()) as keeper:
         shimmed = await keeper.launch(components.spec(SLEEP, cpu_share=0.5))
         assert shimmed.held == (("cpu-share",) if base else ())
         await shimmed.stop(0)
+
+
+async def test_a_cgroup_made_for_limits_holds_the_component_alone_and_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without controllers will do to see that: they are then not claimed to hold anything."""
+    own = cgroup.own_folder()
+    if own is None or not os.access(own, os.W_OK):
+        pytest.skip("no cgroup v2 may be made here")
+    monkeypatch.setattr(cgroup, "with_controllers", lambda wanted, folder: own if wanted else None)
+    marker = new_marker()
+    async with Components(tmp_path) as components, await Keeper.start(new_marker()) as keeper:
+        spec = components.spec(["sh", "-c", f"sleep 25 & sleep 25; : {marker}"], memory_max_bytes=1 << 30)
+        made = cgroup.StepCgroup(own / cgroup.component_folder_name(spec.instance))
+        shimmed = await keeper.launch(spec)
+        await eventually(lambda: len(made.members()) == 3)
+        assert set(alive(marker)) <= set(made.members())
+        assert not made.holds(shimmed.shim)
+        assert shimmed.held in (("memory",), ("memory-sampled",))
+        await shimmed.stop(0)
+        assert not made.folder.exists()
+
+
+async def test_a_cgroup_that_cannot_be_used_holds_nothing_and_hinders_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup, "with_controllers", lambda wanted, folder: tmp_path if wanted else None)
+    async with Components(tmp_path) as components, await Keeper.start(new_marker()) as keeper:
+        spec = components.spec(["sh", "-c", "exit 7"], memory_max_bytes=1 << 30, cpu_share=0.5)
+        shimmed = await keeper.launch(spec)
+        assert shimmed.held == ("memory-sampled",)
+        assert (await shimmed.ended()).code == 7
+        assert os.listdir(tmp_path) == ["it"]
