@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,8 +232,10 @@ def identities(
     dashboards: Iterable[str] = ("board",),
     witnesses: Iterable[str] = (),
     modules: Iterable[str] = (),
+    triggers: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[dict[str, Grant], dict[str, UserKey]]:
-    """Grants and keys of a small mesh, by name."""
+    """Grants and keys of a small mesh, by name. `triggers`: the types that may wake a party; see Grant."""
+    woken = triggers or {}
     rows = [(Role.BUILDER, builder_name(node), node) for node in builders]
     rows += [(Role.SUPERVISOR, name, None) for name in supervisors]
     rows += [(Role.OPERATOR, name, None) for name in operators]
@@ -242,7 +244,7 @@ def identities(
     # A test's own eyes and forger's hand: like a leaf's link it may do everything.
     rows += [(Role.LEAF, name, None) for name in witnesses]
     keys = {name: make_user_key() for _, name, _ in rows}
-    grants = {name: Grant(role, name, keys[name].public, node) for role, name, node in rows}
+    grants = {name: Grant(role, name, keys[name].public, node, woken.get(name)) for role, name, node in rows}
     return grants, keys
 
 

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 GIVEN: Final = 3  # times, then it is put aside
 _FORGOTTEN_S: Final = KEPT_S + 24 * 3600
 _SETTLE_S: Final = 2.0
+_REMEMBERED: Final = 4096
 
 
 def consumer_name(node_id: str, component: str, trigger: str, type_: str) -> str:
@@ -120,7 +121,10 @@ class _Reader:
         self._trigger, self._mailbox, self._attempts = trigger, mailbox, attempts
         self._aside, self._spawn = aside, spawn
         self._out: Post | None = None  # waits, or is in the crank's hands; the latest time it came
-        self._through = 0  # the last one that a crank came through with
+        # Sequence → id of the last ones that are through: a killed server has forgotten acknowledgements of
+        # its last moments. By both, since a stream that was made anew counts anew.
+        self._through: dict[int, bytes] = {}
+        self._id = b""
         self.source = Source(
             bus,
             bus.hub_api,
@@ -137,9 +141,6 @@ class _Reader:
         if self._out is not None and self._out.sequence == post.sequence:
             self._out = post  # it comes again while it is here: by the latest one it is acknowledged
             return
-        if post.times > 1 and post.sequence <= self._through:
-            self._spawn(post.ack())
-            return
         found = admit(post.subject, None, post.headers, post.payload)
         if isinstance(found, Refusal):
             self._put_aside(post, found.detail)
@@ -147,7 +148,10 @@ class _Reader:
         if self._attempts.of(self.source.name, post.sequence) >= GIVEN:
             self._put_aside(post, f"it was given {GIVEN} times, and the crank ended each time")
             return
-        self._out = post
+        if self._through.get(post.sequence) == found.received.id:
+            self._spawn(self._acknowledge(post))
+            return
+        self._out, self._id = post, found.received.id
         after = delay_s(found.received.created, time.time_ns() // 1000, self._trigger.after_ms)
         message = message_for(self._trigger.name, found.received, found.subject.party, found.subject.node_id)
         self._mailbox.put(
@@ -162,7 +166,9 @@ class _Reader:
     def _done(self) -> None:
         post, self._out = self._out, None
         if post is not None:
-            self._through = post.sequence
+            self._through[post.sequence] = self._id
+            if len(self._through) > _REMEMBERED:
+                del self._through[next(iter(self._through))]
             self._spawn(self._acknowledge(post))
 
     async def _acknowledge(self, post: Post) -> None:
@@ -181,6 +187,5 @@ class _Reader:
             why,
             extra={"trigger": self._trigger.name, "sequence": post.sequence},
         )
-        self._through = post.sequence
         self._spawn(post.put_aside())
         self._aside()

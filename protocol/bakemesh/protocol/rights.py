@@ -131,6 +131,13 @@ def permissions(
             if not _owns(row.publish, role)
         ]
         subscribe += [subjects.pattern(mesh, type_) for type_ in triggers or ()]
+        if triggers is not None:  # what its Builder asks it on subjects of its own, its health
+            subscribe.append(subjects.pattern(mesh, ">", key=name))
+            deaf += [
+                subjects.pattern(mesh, row.type, key=name)
+                for row in subjects.TABLE
+                if not _owns(row.subscribe, role) and row.type not in triggers
+            ]
         if role is Role.MODULE and triggers is None:
             subscribe.append(subjects.pattern(mesh, ">"))
             deaf += [

@@ -258,3 +258,21 @@ def test_the_block_names_every_identity() -> None:
 def test_a_block_that_would_mix_identities_is_refused(grants: list[Grant]) -> None:
     with pytest.raises(NameRefused):
         authorization_block(grants, mesh="m")
+
+
+@pytest.mark.parametrize("role", [Role.MODULE, Role.SUPERVISOR])
+def test_a_component_with_listed_types_hears_its_health_subject_and_no_controls_of_itself(role: Role) -> None:
+    rights = permissions(role, "pump", mesh="m", triggers=("Robot.*",))
+    assert may_hear(rights, "m.b1.builder-b1.pump.Pump.Alive")
+    assert may_hear(rights, "m.b1.builder-b1.pump.Psyclone.Component.Deliver")
+    assert may_hear(rights, "m.b1.hand.-.Robot.Lamp")
+    assert not may_hear(rights, "m.b1.builder-b1.other.Pump.Alive")
+    assert not may_hear(rights, "m.b1.ops.pump.Psyclone.Builder.ComponentControl.Stop")
+    assert not may_hear(rights, "m.b1.hand.-.Other.Lamp")
+
+
+def may_hear(rights: Permissions, subject: str) -> bool:
+    """Whether a message on the subject is delivered: a denial also cuts out of a wider subscription."""
+    return may_subscribe(rights, subject) and not any(
+        matches(pattern, subject) for pattern in rights.deny_subscribe
+    )
