@@ -3,8 +3,8 @@
     python far.py '{"name": "boss", "nats": ["nats://…"], "node_id": "b", "recipe": "<recipe …>"}'
 
 `attach` in place of `recipe`: a RecipeID. `state`: a folder, so that it mints while the hub is away. `audit`
-(`leaf` or `shared`): ask the streams themselves, past the SDK, which drops what comes twice. A line of JSON
-for each thing that happens.
+(`leaf` or `shared`): ask the streams themselves, past the SDK, which drops what comes twice. `steer`: Pause
+and Start it as it begins. A line of JSON for each thing that happens.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from typing import Any
 
 from bakemesh.bus.reader import read
 from bakemesh.protocol import storage, subjects
+from bakemesh.protocol.builder.codes import Verb
 from bakemesh.protocol.builder.messages import BakeData, BakeStatus
 from bakemesh.protocol.message import decode
 from bakemesh.supervisor import Bake, Supervisor
 
 EVERY = 50
+LATE_S = 60.0
 
 
 def tell(event: str, **facts: object) -> None:
@@ -51,7 +53,17 @@ async def follow_data(bake: Bake) -> dict[str, Any]:
 
 
 async def audit(supervisor: Supervisor, bake: Bake, leaf: bool) -> dict[str, Any]:
-    """What lies in the streams on the hub of this bake."""
+    """What the streams on the hub hold of this bake, once its end is there: the hub's copy comes later."""
+    async with asyncio.timeout(LATE_S):
+        while True:
+            found = await stored(supervisor, bake, leaf)
+            if bake.latest is not None and bake.latest.serial in found["serials"] and found["seqs_to"]:
+                return found
+            await asyncio.sleep(0.2)
+
+
+async def stored(supervisor: Supervisor, bake: Bake, leaf: bool) -> dict[str, Any]:
+    """What lies there now."""
     bus, mesh, node = supervisor.bus, supervisor.bus.mesh, bake.node_id
     prefix = f"{mesh}.{node}.{supervisor.name}.{bake.recipe_id}.{subjects.BAKE}"
     serials, seqs = [], []
@@ -66,8 +78,8 @@ async def audit(supervisor: Supervisor, bake: Bake, leaf: bool) -> dict[str, Any
         seqs.append(message.seq)
     return {
         "serials": serials,
-        "seqs_from": min(seqs),
-        "seqs_to": max(seqs),
+        "seqs_from": min(seqs, default=0),
+        "seqs_to": max(seqs, default=0),
         "seqs_in_order": seqs == sorted(set(seqs)),
     }
 
@@ -84,6 +96,9 @@ async def main(order: dict[str, Any]) -> None:
                 tell("waiting")
                 await bake.accepted()
         tell("accepted", recipe_id=bake.recipe_id, node_id=bake.node_id)
+        for verb in (Verb.PAUSE, Verb.START) if order.get("steer") else ():
+            result = await bake.control(verb)
+            tell("result", verb=result.verb, accepted=bool(result.accepted), node_id=result.node_id)
         serials, data = await asyncio.gather(follow_status(bake), follow_data(bake))
         outcome = await bake.outcome()
         tell("followed", outcome=outcome.outcome, serials=serials, **data)

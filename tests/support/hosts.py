@@ -353,10 +353,11 @@ class Server:
     program: Program
     port: int
     leaf_port: int
+    routes: tuple[int, Sequence[str]] | None = None
 
 
-def _free(host: Host, wished: int) -> int:
-    """The port itself where the host has its own; on the loopback any free one."""
+def free(host: Host, wished: int) -> int:
+    """A port for a server: the wished one where the host has its own; on the loopback any free one."""
     if isinstance(host.net.wires, Namespaces):
         return wished
     with socket.socket() as one:
@@ -370,9 +371,10 @@ async def nats_server(
     name: str = "hub",
     route: tuple[int, Sequence[str]] | None = None,
     port: int | None = None,
+    leaf_port: int | None = None,
 ) -> Server:
     """The mesh's server of docs/operate.md. `route`: a cluster's port here, and all its routes."""
-    port, leaf_port = port or _free(host, 4222), _free(host, 7422)
+    port, leaf_port = port or free(host, 4222), leaf_port or free(host, 7422)
     config = host.folder / f"{name}.conf"
     lines = [
         f'server_name: {name}\nlisten: "0.0.0.0:{port}"\nmax_payload: 8388608',
@@ -392,7 +394,7 @@ async def nats_server(
         lambda _: log.exists() and "Server is ready" in log.read_text(errors="replace"),
         what="the server ready",
     )
-    return Server(program, port, leaf_port)
+    return Server(program, port, leaf_port, route)
 
 
 async def up(
