@@ -1,4 +1,4 @@
-"""The units of deploy/systemd: systemd takes them, their command lines are the CLI's, their settings known."""
+"""The units of deploy/systemd: systemd takes them, their command lines are the CLI's, their settings exist."""
 
 from __future__ import annotations
 
