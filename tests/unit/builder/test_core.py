@@ -37,14 +37,14 @@ from bakemesh.builder.bake.state import (
 )
 from bakemesh.protocol.builder.codes import Code, StepOutcome, Verb
 from bakemesh.protocol.builder.lifecycle import TERMINAL, Phase
-from bakemesh.protocol.builder.spec.model import CliStep, OnFailure, Recipe
+from bakemesh.protocol.builder.spec.model import AttachStep, CliStep, ModuleStep, OnFailure, Recipe, Step
 
 
 def cli(index: int, **changes: Any) -> CliStep:
     return CliStep(name=f"s{index}", index=index, line=1, argv=("true",), **changes)
 
 
-def recipe(*steps: CliStep, **changes: Any) -> Recipe:
+def recipe(*steps: Step, **changes: Any) -> Recipe:
     return Recipe(name="r", steps=steps, **changes)
 
 
@@ -88,7 +88,10 @@ class Bake:
             assert not decided, "a step starts after the end was decided"
             assert self.in_flight is None, "two steps at once"
             step = self.recipe.steps[effect.index]
-            assert step.retryable or effect.attempt == 1, "a step that is not retryable runs twice"
+            going_on = step.KIND in core.IDEMPOTENT and effect.since < effect.attempt
+            assert step.retryable or effect.attempt == 1 or going_on, (
+                "a step that is not retryable runs twice"
+            )
             assert (effect.index, effect.attempt) not in self.runs
             self.in_flight = (effect.index, effect.attempt)
             self.runs.append(self.in_flight)
@@ -195,7 +198,7 @@ def test_any_order_of_events_keeps_the_promises(specs: list[dict[str, Any]], ord
     assert refused.value.code is Code.TERMINAL
 
 
-def running(*made: CliStep) -> Bake:
+def running(*made: Step) -> Bake:
     bake = Bake(recipe(*made))
     bake.do(Begin(1))
     return bake
@@ -356,6 +359,35 @@ def test_a_restart_runs_a_retryable_step_again_and_fails_any_other() -> None:
     never.do(Recovered(4))
     assert never.state.ending is not None
     assert never.state.ending.code is Code.BUILDER_RESTARTED
+
+
+def test_steps_about_a_component_are_run_again_whatever_retryable_says_and_know_what_they_go_on_with() -> (
+    None
+):
+    module = ModuleStep(name="m", index=0, line=1, module="m", xml="<module/>")
+    attach = AttachStep(name="a", index=1, line=1, module="m")
+    bake = running(module, attach)
+    assert bake.do(Recovered(0, rerun=False)) == [], "a stop leaves it for the next start"
+    for _ in range(2):
+        bake.do(Recovered(0))
+    assert last_run(bake) == RunStep(0, 3, since=1)
+    bake.step_ends()
+    assert last_run(bake) == RunStep(1, 1, since=1)
+    bake.do(Recovered(0))
+    assert last_run(bake) == RunStep(1, 2, since=1)
+
+
+def test_an_attempt_that_somebody_asked_for_goes_on_with_nothing() -> None:
+    bake = running(ModuleStep(name="m", index=0, line=1, module="m", xml="<module/>", retryable=True))
+    bake.control(Verb.RETRY_STEP)
+    bake.do(Recovered(0))
+    assert last_run(bake) == RunStep(0, 2, since=2), "asked for before the restart, begun after it"
+    bake.do(Recovered(0))
+    assert last_run(bake) == RunStep(0, 3, since=2)
+
+
+def last_run(bake: Bake) -> RunStep:
+    return next(effect for effect in reversed(bake.effects) if isinstance(effect, RunStep))
 
 
 def test_a_stop_leaves_a_retryable_step_for_the_next_start() -> None:
