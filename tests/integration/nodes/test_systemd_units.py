@@ -1,4 +1,4 @@
-"""The units of deploy/systemd: systemd takes them, their command lines are the CLI's, their settings exist."""
+"""The units of deploy/systemd: systemd takes them, and what they name the command line has."""
 
 from __future__ import annotations
 
