@@ -91,6 +91,20 @@ async def test_a_supervisor_sees_its_own_bakes_and_lines_are_plain_when_piped(tm
             assert await watch.interrupt() == 0
 
 
+async def test_a_dashboard_sees_what_is_said_and_is_told_what_it_may_not_read(tmp_path: Path) -> None:
+    async with (
+        mesh(tmp_path) as net,
+        net.supervisor("boss") as boss,
+        Commands(net, tmp_path).following("watch", party="board") as watch,
+    ):
+        await watch.until("node", node="alpha", state="ready")
+        await watch.until("performance", node="alpha")
+        bake = await boss.bake('<recipe name="quick"><cli command="true"/></recipe>')
+        await watch.until("bake", recipeid=bake.recipe_id, state="succeeded")
+        assert await watch.interrupt() == 0
+        assert "may not read the nodes bucket" in watch.said()
+
+
 async def test_a_picture_on_a_terminal_and_a_time_limit(tmp_path: Path) -> None:
     async with mesh(tmp_path, guard=False) as net:
         master, slave = pty.openpty()
