@@ -1,0 +1,188 @@
+"""The two roles on one connection: bytes in, packets out, and nothing out of step.
+
+    host = HostEnd(nonce)                       worker = WorkerEnd(hello)
+    host.room(), host.fed(n)                    sock.sendall(worker.greeting())
+    for packet in host.packets(): …             …
+    host.send(header, data) -> pieces           worker.send(header, data) -> pieces
+
+Guarantees: what `packets` gives may come now, answers what is in flight, and fits what was asked (n of
+VECTORS, the length of raw frames); everything else is a PeerError, after which the end is dead. A worker's
+end answers by itself what no engine has to see: unknown types and headers that lack a field. Left out: I/O,
+clocks, deadlines.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from typing import Any
+
+from bakemesh.protocol.worker import headers as h
+from bakemesh.protocol.worker.errors import LocalError, NonceRefused, OutOfStep, PeerError, VersionRefused
+from bakemesh.protocol.worker.frames import MAX_FRAME, SMALLEST_MAX
+from bakemesh.protocol.worker.link import Link, State
+from bakemesh.protocol.worker.packets import Packet, PacketReader, Refused, pieces
+
+Pieces = list[bytes | memoryview]
+_FROM_WORKER = (h.Hello, h.Loaded, h.Vectors, h.Scores, h.Text, h.Token, h.Model, h.Unloaded, h.Pong, h.Err)
+_FROM_HOST = (
+    h.HelloAck, h.Load, h.EmbedBatch, h.Rerank, h.Generate, h.GenerateStream, h.Cancel, h.ModelInfo, h.Unload,
+    h.Ping, h.Shutdown,
+)  # fmt: skip
+
+
+class _End:
+    def __init__(self, max_frame: int, untyped: str | None) -> None:
+        self.max_frame = max_frame
+        self.link = Link()
+        self._reader = PacketReader(max_frame, untyped=untyped)
+
+    @property
+    def state(self) -> State:
+        """Where the conversation is."""
+        return self.link.state
+
+    def room(self) -> memoryview:
+        """Where the next bytes of the connection go."""
+        return self._reader.room()
+
+    def fed(self, count: int) -> None:
+        """`count` bytes were put there."""
+        self._reader.fed(count)
+
+    def ended(self) -> None:
+        """The connection ended. Raises FrameCut where that was inside a packet."""
+        self.link = self.link.closed()
+        self._reader.ended()
+
+    def _agree(self, max_frame: int) -> None:
+        self.max_frame = min(self.max_frame, max_frame)
+        self._reader.frames.limit = self.max_frame
+
+    def _out(self, header: Any, data: bytes | memoryview | None, allowed: tuple[type, ...]) -> Pieces:
+        if not isinstance(header, allowed):
+            raise LocalError(f"{type(header).__name__} is not for this end to send")
+        try:
+            after = self.link.after(header)
+        except OutOfStep as error:
+            raise LocalError(str(error)) from error
+        out = pieces(header, data, self.max_frame)
+        self.link = after
+        return out
+
+
+class HostEnd(_End):
+    """The host's end: waits for HELLO, sends requests."""
+
+    def __init__(self, nonce: str, max_frame: int = MAX_FRAME) -> None:
+        super().__init__(max_frame, untyped=h.Hello.TYPE)
+        self._nonce = nonce
+        self.hello: h.Hello | None = None
+        self._asked: Any = None
+
+    @property
+    def can(self) -> frozenset[str]:
+        """The added types that the worker says it knows."""
+        return frozenset(self.hello.types if self.hello else ()) & frozenset(h.ADDED_TYPES)
+
+    def packets(self) -> Iterator[Packet]:
+        """The packets that came, one by one. Raises PeerError. After HELLO: send `ack`."""
+        while (found := self._reader.next()) is not None:
+            if isinstance(found, Refused):
+                raise PeerError(f"the worker's {found.error}")
+            header = found.header
+            if not isinstance(header, _FROM_WORKER):
+                raise OutOfStep(f"{getattr(header, 'type', None) or header.TYPE} is not for a worker to send")
+            self.link = self.link.after(header)
+            if isinstance(header, h.Hello):
+                self._greet(header)
+            elif isinstance(header, h.Vectors | h.Scores):
+                self._check_tensor(header, found.data)
+            yield found
+
+    def ack(self) -> Pieces:
+        """The answer to HELLO; both keep to the smaller max_frame from here on."""
+        assert self.hello is not None
+        self._agree(self.hello.max_frame)
+        header = h.HelloAck(v=h.VERSION, accept=True, max_frame=self.max_frame)
+        return self._out(header, None, _FROM_HOST)
+
+    def send(self, header: Any, data: bytes | memoryview | None = None) -> Pieces:
+        """What goes out. Raises LocalError where it may not, or the worker did not say that it knows it."""
+        if header.TYPE in h.ADDED_TYPES and header.TYPE not in self.can:
+            raise LocalError(f"this worker does not know {header.TYPE}")
+        out = self._out(header, data, _FROM_HOST)
+        if not isinstance(header, h.Cancel | h.Shutdown):
+            self._asked = header
+        return out
+
+    def _greet(self, hello: h.Hello) -> None:
+        if not hmac.compare_digest(hello.nonce.encode(), self._nonce.encode()):
+            raise NonceRefused("a HELLO with another nonce: not the worker that was started for this socket")
+        if hello.v != h.VERSION:
+            raise VersionRefused(hello.v, h.VERSION)
+        if hello.max_frame < SMALLEST_MAX:
+            raise PeerError(
+                f"the worker takes frames of {hello.max_frame} bytes; {SMALLEST_MAX} is the least"
+            )
+        self.hello = hello
+
+    def _check_tensor(self, header: Any, data: memoryview | None) -> None:
+        asked, size = self._asked, 0 if data is None else data.nbytes
+        if isinstance(header, h.Vectors):
+            wanted = len(asked.items)
+            if header.n != wanted:
+                raise OutOfStep(f"VECTORS has n={header.n}; {wanted} items were asked for")
+            if header.ids is not None and header.ids != [item.get("id") for item in asked.items]:
+                raise OutOfStep("VECTORS echoes other ids than those that were asked for")
+            if size != (due := 4 * header.n * header.dims):
+                raise OutOfStep(f"VECTORS has {size} bytes; {header.n} × {header.dims} f32 are {due}")
+        elif size != 4 * len(asked.candidates):
+            raise OutOfStep(f"SCORES has {size} bytes; {len(asked.candidates)} f32 were asked for")
+
+
+class WorkerEnd(_End):
+    """The worker's end: says HELLO, answers requests."""
+
+    def __init__(self, hello: h.Hello) -> None:
+        super().__init__(hello.max_frame, untyped=None)
+        self._hello = hello
+
+    def greeting(self) -> Pieces:
+        """HELLO, the first word."""
+        return self._out(self._hello, None, _FROM_WORKER)
+
+    def packets(self) -> Iterator[Packet | Pieces]:
+        """Packets to work on, and answers (lists of pieces) to send at once, in their order.
+
+        Raises PeerError. A CANCEL is given out in every state: a stale one is the engine's to ignore.
+        """
+        while (found := self._reader.next()) is not None:
+            if isinstance(found, Refused):
+                error = found.error
+                yield self._answer_at_once(error.req_id, error.type, "bad_request", str(error))
+                continue
+            header = found.header
+            if isinstance(header, h.Unknown):
+                if header.req_id is None:
+                    raise OutOfStep(f"a message of the unknown type {header.type!r} has no req_id")
+                said = f"this worker does not know {header.type}"
+                yield self._answer_at_once(header.req_id, header.type, "unknown_type", said)
+                continue
+            if not isinstance(header, _FROM_HOST):
+                raise OutOfStep(f"{header.TYPE} is not for a host to send")
+            self.link = self.link.after(header)
+            if isinstance(header, h.HelloAck):
+                if header.v != h.VERSION or not header.accept:
+                    raise VersionRefused(header.v, h.VERSION)
+                self._agree(header.max_frame)
+            yield found
+
+    def send(self, header: Any, data: bytes | memoryview | None = None) -> Pieces:
+        """What goes out. Raises LocalError where it may not."""
+        return self._out(header, data, _FROM_WORKER)
+
+    def _answer_at_once(self, req_id: str | None, kind: str, code: str, msg: str) -> Pieces:
+        if kind in (h.HelloAck.TYPE, h.Shutdown.TYPE) or self.link.state is not State.IDLE:
+            raise OutOfStep(f"{kind} may not come while the link is {self.link.state}, and is broken: {msg}")
+        return pieces(h.Err(code=code, msg=msg, req_id=req_id), None, self.max_frame)

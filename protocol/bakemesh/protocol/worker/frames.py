@@ -1,0 +1,95 @@
+"""Frames: u32 little-endian length, then the payload.
+
+Guarantees: the limit is checked on the announced length, before a byte of the payload is read or room for it
+made; a payload larger than the buffer is received straight into its own memory, without a copy. EOF between
+frames is clean; inside one it is a crash of the peer. Left out: what a frame holds (see `packets`).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from bakemesh.protocol.worker.errors import FrameCut, FrameTooLarge, LocalError
+
+MAX_FRAME = 64 << 20
+SMALLEST_MAX = 4 << 10  # a peer that takes less than this cannot even be told so
+LENGTH = struct.Struct("<I")
+_ROOM = 64 << 10
+
+
+def length_of(payload: bytes | memoryview, limit: int = MAX_FRAME) -> bytes:
+    """The four bytes before `payload`. Raises LocalError where it is larger than the peer takes."""
+    size = memoryview(payload).nbytes
+    if size > limit:
+        raise LocalError(f"a frame of {size} bytes; the worker takes at most {limit}")
+    return LENGTH.pack(size)
+
+
+class FrameReader:
+    """Bytes in, frames out: `recv_into(reader.room())`, `reader.fed(n)`, then `next()` until it is None."""
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self.limit = limit
+        self._buffer = bytearray(_ROOM)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._large: bytearray | None = None  # the payload that is too large for the buffer
+        self._filled = 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes of the connection go; never empty once `next` answered None."""
+        if self._large is not None:
+            return memoryview(self._large)[self._filled :]
+        return self._view[self._end :]
+
+    def fed(self, count: int) -> None:
+        """`count` bytes were put into `room`."""
+        if self._large is not None:
+            self._filled += count
+        else:
+            self._end += count
+
+    def next(self) -> memoryview | None:
+        """The next whole frame, None where bytes are missing. Raises FrameTooLarge.
+
+        What it gives stays valid: each frame has memory of its own.
+        """
+        if self._large is not None:
+            if self._filled < len(self._large):
+                return None
+            found, self._large = self._large, None
+            return memoryview(found)
+        waiting = self._end - self._start
+        if waiting < LENGTH.size:
+            self._compact()
+            return None
+        (size,) = LENGTH.unpack_from(self._buffer, self._start)
+        if size > self.limit:
+            raise FrameTooLarge(size, self.limit)
+        begin = self._start + LENGTH.size
+        if self._end - begin >= size:
+            self._start = begin + size
+            return memoryview(bytes(self._view[begin : begin + size]))
+        if LENGTH.size + size > _ROOM:
+            self._large = bytearray(size)
+            self._filled = self._end - begin
+            self._large[: self._filled] = self._view[begin : self._end]
+            self._start = self._end = 0
+        else:
+            self._compact()
+        return None
+
+    def ended(self) -> None:
+        """The connection ended. Raises FrameCut where that was inside a frame."""
+        if self._large is not None:
+            raise FrameCut(
+                f"the connection ended after {self._filled} of {len(self._large)} bytes of a frame"
+            )
+        if self._end > self._start:
+            raise FrameCut(f"the connection ended inside a frame, {self._end - self._start} bytes into it")
+
+    def _compact(self) -> None:
+        if self._start:
+            rest = self._end - self._start
+            self._buffer[:rest] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, rest

@@ -1,0 +1,448 @@
+"""The messages' headers: one frozen value a type, read from and written to JSON.
+
+A header of another type is Unknown; one of a known type that lacks a field, or has a wrong one, raises
+BadHeader, which names it. Fields that a type does not have are passed over: additions are new fields and new
+types. Field names are the wire's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from bakemesh.protocol.worker.errors import BadHeader, HeaderBroken
+
+VERSION = 1
+SEED_TYPES = ("LOAD", "EMBED_BATCH", "RERANK", "GENERATE", "UNLOAD", "PING", "SHUTDOWN")
+ADDED_TYPES = ("GENERATE_STREAM", "CANCEL", "MODEL_INFO")
+POOLINGS = ("mean", "cls", "last", "rank")
+FINISH_REASONS = ("stop", "length", "grammar_complete", "cancelled")
+CODES = (
+    "artifact_invalid",
+    "oom",
+    "config_invalid",
+    "unknown_type",
+    "inference_failed",
+    "unknown_model",
+    "bad_request",
+    "cancelled",
+)
+MAX_ITEMS = 256
+
+
+class Header:
+    """Base of all headers. `RAW`: how many raw frames follow one of this type."""
+
+    TYPE: ClassVar[str] = ""
+    RAW: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello(Header):
+    """Worker → host, the first word. `types`: what it can beyond the seed's; absent: nothing."""
+
+    TYPE: ClassVar[str] = "HELLO"
+    v: int
+    nonce: str
+    engine: dict[str, Any]
+    pid: int
+    max_frame: int
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloAck(Header):
+    """Host → worker: taken; `max_frame` is what both keep to from here on."""
+
+    TYPE: ClassVar[str] = "HELLO_ACK"
+    v: int
+    accept: bool
+    max_frame: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load(Header):
+    """Loads an artifact. `runtime_config`: text to text."""
+
+    TYPE: ClassVar[str] = "LOAD"
+    req_id: str
+    artifact_path: str
+    artifact_digest: str
+    format: str
+    runtime_config: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(Header):
+    """The answer to LOAD. `model_ref` is the worker's own name of the model."""
+
+    TYPE: ClassVar[str] = "LOADED"
+    req_id: str
+    model_ref: str
+    dims: int
+    cold_load_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedBatch(Header):
+    """`items`: `{id, n_tokens}` each. The raw frame: their token ids, i32 LE, one after the other."""
+
+    TYPE: ClassVar[str] = "EMBED_BATCH"
+    RAW: ClassVar[int] = 1
+    req_id: str
+    model_ref: str
+    pooling: str
+    normalize: bool
+    items: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vectors(Header):
+    """The answer to EMBED_BATCH. The raw frame: n × dims f32 LE, rows in the order of the items."""
+
+    TYPE: ClassVar[str] = "VECTORS"
+    RAW: ClassVar[int] = 1
+    req_id: str
+    dims: int
+    n: int
+    ids: list[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerank(Header):
+    """`candidates`: `{n_tokens}` each. The raw frame: the query's ids, then theirs; no special tokens."""
+
+    TYPE: ClassVar[str] = "RERANK"
+    RAW: ClassVar[int] = 1
+    req_id: str
+    model_ref: str
+    query_n_tokens: int
+    candidates: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores(Header):
+    """The answer to RERANK. The raw frame: one f32 LE a candidate, in their order."""
+
+    TYPE: ClassVar[str] = "SCORES"
+    RAW: ClassVar[int] = 1
+    req_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generate(Header):
+    """Greedy generation. The raw frame: the prompt's ids, used as they come."""
+
+    TYPE: ClassVar[str] = "GENERATE"
+    RAW: ClassVar[int] = 1
+    req_id: str
+    model_ref: str
+    max_tokens: int
+    grammar: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateStream(Header):
+    """Generation that is sampled and told token by token."""
+
+    TYPE: ClassVar[str] = "GENERATE_STREAM"
+    RAW: ClassVar[int] = 1
+    req_id: str
+    model_ref: str
+    max_tokens: int
+    grammar: str | None = None
+    json_schema: str | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token(Header):
+    """One piece of a stream, `index` from 0. Whole characters: partial UTF-8 is held back."""
+
+    TYPE: ClassVar[str] = "TOKEN"
+    req_id: str
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text(Header):
+    """The end of a generation, with the whole text. `n_gen` does not count the end token."""
+
+    TYPE: ClassVar[str] = "TEXT"
+    req_id: str
+    text: str
+    n_prompt: int
+    n_gen: int
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel(Header):
+    """Ends the request `target`. It has no answer of its own; `req_id` is for an ERR that says "cannot"."""
+
+    TYPE: ClassVar[str] = "CANCEL"
+    req_id: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo(Header):
+    """Asks what a loaded model is."""
+
+    TYPE: ClassVar[str] = "MODEL_INFO"
+    req_id: str
+    model_ref: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model(Header):
+    """The answer to MODEL_INFO."""
+
+    TYPE: ClassVar[str] = "MODEL"
+    req_id: str
+    architecture: str
+    dims: int
+    n_vocab: int
+    n_ctx_train: int
+    pooling: str
+    rank_head: bool
+    chat_template: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unload(Header):
+    """Gives a model's memory back. One that is not loaded is unloaded already."""
+
+    TYPE: ClassVar[str] = "UNLOAD"
+    req_id: str
+    model_ref: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unloaded(Header):
+    """The answer to UNLOAD."""
+
+    TYPE: ClassVar[str] = "UNLOADED"
+    req_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping(Header):
+    """Asks an idle worker whether it is well."""
+
+    TYPE: ClassVar[str] = "PING"
+    req_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pong(Header):
+    """The answer to PING. `rss_mb`: MiB resident; `models_loaded`: how many."""
+
+    TYPE: ClassVar[str] = "PONG"
+    req_id: str
+    rss_mb: float
+    models_loaded: int
+    placement_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shutdown(Header):
+    """Finish the request in flight, answer it, exit 0."""
+
+    TYPE: ClassVar[str] = "SHUTDOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Err(Header):
+    """A request failed. Never followed by a raw frame."""
+
+    TYPE: ClassVar[str] = "ERR"
+    code: str
+    msg: str
+    req_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown(Header):
+    """A header of a type that this end does not know; `raw_frames` of it are to be skipped."""
+
+    type: str
+    req_id: str | None = None
+    raw_frames: int = 0
+
+
+KNOWN: dict[str, type[Any]] = {
+    cls.TYPE: cls
+    for cls in (
+        Hello, HelloAck, Load, Loaded, EmbedBatch, Vectors, Rerank, Scores, Generate, GenerateStream, Token,
+        Text, Cancel, ModelInfo, Model, Unload, Unloaded, Ping, Pong, Shutdown, Err,
+    )
+}  # fmt: skip
+# A peer that does not know these could not tell that a raw frame follows, so they say it.
+_SAYS_RAW = frozenset({GenerateStream.TYPE})
+
+
+def write(header: Any) -> bytes:
+    """The header's JSON; fields that are None are left out."""
+    out: dict[str, Any] = {"type": header.TYPE}
+    for each in fields(header):
+        value = getattr(header, each.name)
+        if value is not None:
+            out[each.name] = value
+    if header.TYPE in _SAYS_RAW:
+        out["raw_frames"] = header.RAW
+    return json.dumps(out, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def raw_frames(given: dict[str, Any]) -> int:
+    """How many raw frames follow a header, as its type or itself says."""
+    known = KNOWN.get(given["type"])
+    said = given.get("raw_frames", 0)
+    if known is not None:
+        return int(known.RAW)
+    if type(said) is not int or not 0 <= said <= 16:
+        raise HeaderBroken(f"raw_frames is {said!r}; it must be a whole number from 0 to 16")
+    return said
+
+
+def decode(payload: bytes | memoryview, default_type: str | None = None) -> dict[str, Any]:
+    """The JSON object of a control frame. `default_type`: what it is where it does not say (published
+    workers say HELLO without a type). Raises HeaderBroken."""
+    try:
+        given = json.loads(bytes(payload))
+    except (ValueError, RecursionError) as error:
+        raise HeaderBroken(f"a control frame is no JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise HeaderBroken(f"a control frame is a JSON {type(given).__name__}, not an object")
+    kind = given.setdefault("type", default_type)
+    if not isinstance(kind, str) or not kind:
+        raise HeaderBroken(f"a control frame has the type {kind!r}")
+    return given
+
+
+def read(given: dict[str, Any]) -> Any:
+    """The header in a decoded object. Raises BadHeader."""
+    kind = given["type"]
+    req_id = given.get("req_id") if isinstance(given.get("req_id"), str) else None
+    cls = KNOWN.get(kind)
+    if cls is None:
+        return Unknown(type=kind, req_id=req_id, raw_frames=raw_frames(given))
+    values: dict[str, Any] = {}
+    for name, (check, needed) in _RULES[kind].items():
+        value = given.get(name)
+        if value is None:
+            if needed:
+                raise BadHeader(kind, req_id, name, "is missing")
+            continue
+        try:
+            values[name] = check(value)
+        except ValueError as error:
+            raise BadHeader(kind, req_id, name, str(error)) from None
+    return cls(**values)
+
+
+# -- what each field may be
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, not {_kind(value)}")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"must be a whole number from 0, not {_kind(value)}")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"must be a whole number, not {_kind(value)}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or value != value or value in (float("inf"), float("-inf")):
+        raise ValueError(f"must be a finite number, not {_kind(value)}")
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, not {_kind(value)}")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError("must be a list of texts")
+    return tuple(value)
+
+
+def _map(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"must be an object, not {_kind(value)}")
+    return value
+
+
+def _text_map(value: Any) -> dict[str, str]:
+    for name, each in _map(value).items():
+        if not isinstance(each, str):
+            raise ValueError(f"must map text to text; {name} is {_kind(each)}")
+    return dict(value)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"must be a list, not {_kind(value)}")
+    return value
+
+
+def _counted(value: Any) -> list[dict[str, Any]]:
+    for index, each in enumerate(_list(value)):
+        if not isinstance(each, dict) or type(each.get("n_tokens")) is not int or each["n_tokens"] < 0:
+            raise ValueError(f"must be a list of objects with n_tokens; number {index} is not")
+    return list(value)
+
+
+def _kind(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+_BY_ANNOTATION = {
+    "str": _text,
+    "int": _whole,
+    "float": _number,
+    "bool": _flag,
+    "tuple[str, ...]": _texts,
+    "dict[str, Any]": _map,
+    "dict[str, str]": _text_map,
+    "list[dict[str, Any]]": _counted,
+    "list[Any]": _list,
+}
+_ODD = {
+    ("GENERATE_STREAM", "seed"): _integer,
+    ("GENERATE_STREAM", "top_k"): _integer,
+    ("HELLO", "v"): _integer,
+}
+
+
+def _rules(cls: type[Any]) -> dict[str, tuple[Any, bool]]:
+    out = {}
+    for each in fields(cls):
+        annotation = str(each.type).removesuffix(" | None")
+        needed = repr(each.default) == repr(each.default_factory)  # neither is given
+        out[each.name] = (_ODD.get((cls.TYPE, each.name)) or _BY_ANNOTATION[annotation], needed)
+    return out
+
+
+_RULES = {kind: _rules(cls) for kind, cls in KNOWN.items()}

@@ -1,0 +1,154 @@
+"""Which message may follow which: one table, the same for both ends.
+
+    HANDSHAKE ──HELLO──→ GREETED ──HELLO_ACK──→ IDLE ──request──→ BUSY ──answer──→ IDLE
+                                                 │                 │ TOKEN, CANCEL, ERR of a CANCEL
+                                                 │                 └──SHUTDOWN──→ DRAINING (TOKEN, answer)
+                                                 └──SHUTDOWN──→ DRAINING
+    from everywhere: EOF ──→ CLOSED
+
+A CANCEL that comes when nothing is in flight is stale and ignored, for it may have crossed the answer. A
+missing key is the violation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from bakemesh.protocol.worker import headers as h
+from bakemesh.protocol.worker.errors import OutOfStep
+
+
+class State(StrEnum):
+    """Where the conversation is."""
+
+    HANDSHAKE = "handshake"
+    GREETED = "greeted"
+    IDLE = "idle"
+    BUSY = "busy"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class Event(StrEnum):
+    """What a message does to it."""
+
+    HELLO = "hello"
+    ACK = "ack"
+    REQUEST = "request"
+    PART = "part"
+    ANSWER = "answer"
+    CANCEL = "cancel"
+    CANNOT = "cannot"  # the ERR that answers a CANCEL
+    SHUTDOWN = "shutdown"
+    EOF = "eof"
+
+
+TABLE: dict[tuple[State, Event], State] = {
+    (State.HANDSHAKE, Event.HELLO): State.GREETED,
+    (State.GREETED, Event.ACK): State.IDLE,
+    (State.IDLE, Event.REQUEST): State.BUSY,
+    (State.IDLE, Event.CANCEL): State.IDLE,
+    (State.IDLE, Event.CANNOT): State.IDLE,
+    (State.IDLE, Event.SHUTDOWN): State.DRAINING,
+    (State.BUSY, Event.PART): State.BUSY,
+    (State.BUSY, Event.CANCEL): State.BUSY,
+    (State.BUSY, Event.CANNOT): State.BUSY,
+    (State.BUSY, Event.ANSWER): State.IDLE,
+    (State.BUSY, Event.SHUTDOWN): State.DRAINING,
+    (State.DRAINING, Event.PART): State.DRAINING,
+    (State.DRAINING, Event.CANCEL): State.DRAINING,
+    (State.DRAINING, Event.CANNOT): State.DRAINING,
+    (State.DRAINING, Event.ANSWER): State.DRAINING,
+    **{(state, Event.EOF): State.CLOSED for state in State},
+}
+
+# request → what may end it, beside ERR
+ANSWERS: dict[str, str] = {
+    h.Load.TYPE: h.Loaded.TYPE,
+    h.EmbedBatch.TYPE: h.Vectors.TYPE,
+    h.Rerank.TYPE: h.Scores.TYPE,
+    h.Generate.TYPE: h.Text.TYPE,
+    h.GenerateStream.TYPE: h.Text.TYPE,
+    h.ModelInfo.TYPE: h.Model.TYPE,
+    h.Unload.TYPE: h.Unloaded.TYPE,
+    h.Ping.TYPE: h.Pong.TYPE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The conversation as one end sees it: a value. `request`: what is in flight, by type and req_id."""
+
+    state: State = State.HANDSHAKE
+    request: tuple[str, str] | None = None
+    cancels: frozenset[str] = frozenset()  # req_ids of CANCELs that an ERR may still answer
+
+    def after(self, header: Any) -> Link:
+        """The link after this message, whoever sent it. Raises OutOfStep and changes nothing."""
+        event = self._event(header)
+        found = TABLE.get((self.state, event))
+        if found is None:
+            raise OutOfStep(f"{_named(header)} may not come while the link is {self.state}")
+        if event is Event.REQUEST:
+            return Link(found, (header.TYPE, header.req_id))
+        if event is Event.ANSWER:
+            self._check_answer(header)
+            return replace(self, state=found, request=None)
+        if event is Event.PART:
+            self._check_part(header)
+        if event is Event.CANCEL:
+            return replace(self, state=found, cancels=self.cancels | {header.req_id})
+        return replace(self, state=found)
+
+    def closed(self) -> Link:
+        """The link after the connection's end."""
+        return Link(TABLE[self.state, Event.EOF])
+
+    def _event(self, header: Any) -> Event:
+        if isinstance(header, h.Err):
+            # One without a req_id answers what is in flight: the peer could not read it.
+            cannot = header.req_id is not None and header.req_id in self.cancels
+            return Event.CANNOT if cannot and header.req_id != (self.request or ("", ""))[1] else Event.ANSWER
+        if isinstance(header, h.Unknown):
+            return Event.REQUEST if header.req_id is not None else Event.PART
+        return _EVENTS[header.TYPE]
+
+    def _check_answer(self, header: Any) -> None:
+        if self.request is None:
+            raise OutOfStep(f"{_named(header)}: nothing is in flight")
+        kind, req_id = self.request
+        if isinstance(header, h.Err):
+            if header.req_id not in (None, req_id):
+                raise OutOfStep(
+                    f"{_named(header)} answers another request than {req_id!r}, which is in flight"
+                )
+            return
+        if header.req_id != req_id:
+            raise OutOfStep(f"{_named(header)} answers another request than {req_id!r}, which is in flight")
+        if ANSWERS.get(kind) != header.TYPE:
+            raise OutOfStep(f"{_named(header)} is no answer to {kind}")
+
+    def _check_part(self, header: Any) -> None:
+        if isinstance(header, h.Unknown):
+            raise OutOfStep(f"a message of the unknown type {header.type!r} may not come now")
+        if self.request is None or self.request != (h.GenerateStream.TYPE, header.req_id):
+            raise OutOfStep(f"{_named(header)}: no such stream is in flight")
+
+
+_EVENTS: dict[str, Event] = {
+    h.Hello.TYPE: Event.HELLO,
+    h.HelloAck.TYPE: Event.ACK,
+    h.Token.TYPE: Event.PART,
+    h.Cancel.TYPE: Event.CANCEL,
+    h.Shutdown.TYPE: Event.SHUTDOWN,
+    **dict.fromkeys(ANSWERS, Event.REQUEST),
+    **dict.fromkeys(ANSWERS.values(), Event.ANSWER),
+}
+
+
+def _named(header: Any) -> str:
+    kind = header.type if isinstance(header, h.Unknown) else header.TYPE
+    req_id = getattr(header, "req_id", None)
+    return kind if req_id is None else f"{kind} {req_id!r}"
