@@ -332,7 +332,7 @@ class Keeper:
     async def _open(self) -> Link:
         link = Link(self._on_frame)
         environment = {**os.environ, marks.KEEPER_VARIABLE: self._token}
-        for name in (marks.STEP_VARIABLE, marks.INSTANCE_VARIABLE, marks.UP_VARIABLE):
+        for name in (marks.STEP_VARIABLE, marks.UP_VARIABLE):
             environment.pop(name, None)
         options = list(self._options)
         if self._cgroup is not None:

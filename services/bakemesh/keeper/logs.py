@@ -2,12 +2,12 @@
 
 No pipe: one that lost its reader kills who writes to it. Guarantees: on file systems that can take the
 front off a file (ext4, xfs, f2fs) nothing is ever lost: the front is copied to `out.log.1`, then taken off.
-Elsewhere the file is copied to its end and emptied; what is written between the last read and the emptying,
-some microseconds, is lost. Joined, oldest first, the files are the output in its order; a line may begin in
-one and end in the next. A shim killed between copy and cut leaves a piece twice, never out. A quiet file
-costs nothing: the kernel tells of its first write (by dnotify, for inotify's instances are few). One that
-grows is looked at every 20 to 500 ms, more often the faster it does, and gets larger than its limit by what
-comes in between.
+Elsewhere the file is copied to its end and emptied; what is written between the last read and the emptying
+is lost: microseconds of it, or as long as a busy machine gives the shim no turn between the two. Joined,
+oldest first, the files are the output in its order, and only a shim killed between copy and cut leaves a
+piece twice; a line may begin in one and end in the next. A quiet file costs nothing: the kernel tells of its
+first write (by dnotify, for inotify's instances are few). One that grows is looked at every 20 to 500 ms,
+more often the faster it does, and gets larger than its limit by what comes in between.
 `RESERVE` bytes are set aside beyond the end, so that a full disk reaches the component only after that; until
 then the shim makes room by giving up the oldest output.
 """
@@ -115,16 +115,16 @@ class Log:
                 self.cuts_front = False
             size = os.fstat(self.fd).st_size
         if size > self.limit:
-            if not self.files or self.copied(size, chase=True):
-                os.ftruncate(self.fd, 0)
+            if self.files and self.copied(size, chase=True):
                 self.shift()
-            else:  # no room for a copy, though every older file was given up
+            else:  # none is wanted, or there is no room, though every older file was given up
                 os.ftruncate(self.fd, 0)
             self.reserved = 0
 
     def copied(self, length: int, chase: bool) -> bool:
-        """Copies the front to a new file; `chase`: on to the end. Gives up the oldest files where there is no
-        room, and says False where that is not enough.
+        """Copies the front to a new file; `chase`: on to the end, and empties the log.
+
+        Gives up the oldest files where there is no room, and says False where that is not enough.
         """
         while True:
             try:
@@ -153,8 +153,10 @@ class Log:
                     at += sent
                 length = os.fstat(self.fd).st_size
                 if not chases or at >= length:
-                    return
+                    break
                 chases -= 1
+            if chase:  # at once: what comes in between is lost
+                os.ftruncate(self.fd, 0)
         finally:
             os.close(fd)
 
