@@ -52,6 +52,7 @@ class Session:
         self.mailbox = Mailbox(backlog)
         self.triggers = Triggers(start.spec.triggers)
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._denied: set[Denied] = set()  # said once each
         self._counts = dict.fromkeys((DROPPED, LOST, ASIDE), 0)
         self._watches = Watches(bus, start.name)
         self._ready = ReadyNotes(bus, self.triggers.ready, self.mailbox)
@@ -146,7 +147,7 @@ class Session:
 
     def _count(self, what: str, number: int = 1) -> None:
         self._counts[what] += number
-        self._watches.set(what, self._counts[what])
+        self._watches.count(what, self._counts[what])
 
     def _on_event(self, event: Event) -> None:
         match event:
@@ -154,7 +155,8 @@ class Session:
                 self._stored.again()
                 if isinstance(event, Reconnected):
                     self._ready.again()
-            case Denied():
+            case Denied() if event not in self._denied:
+                self._denied.add(event)
                 log.error("the server does not let this component %s %s", event.operation, event.subject)
             case Closed():
                 if not self.closed.done():

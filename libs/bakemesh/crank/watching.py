@@ -45,12 +45,11 @@ class Watches:
 
     def set(self, key: str, value: object) -> None:
         """The value of `key` from now on. Raises WatchRefused."""
-        text = check(key, value, self._latest)
-        if self._latest.get(key) == text:
-            return
-        self._latest[key] = text
-        self._waiting.add(key)
-        self._plan(max(0.0, self._sent + EVERY_S - self._loop.time()))
+        self._show(key, check(key, value, self._latest))
+
+    def count(self, key: str, number: int) -> None:
+        """A live value of the host's own: it has no bound of keys."""
+        self._show(key, str(number))
 
     async def close(self) -> None:
         """Sends what waits, as far as the bus is there."""
@@ -59,6 +58,13 @@ class Watches:
         if self._sending is not None:
             await self._sending
         await self._send(last=True)
+
+    def _show(self, key: str, text: str) -> None:
+        if self._latest.get(key) == text:
+            return
+        self._latest[key] = text
+        self._waiting.add(key)
+        self._plan(max(0.0, self._sent + EVERY_S - self._loop.time()))
 
     def _plan(self, pause: float) -> None:
         if self._timer is None:

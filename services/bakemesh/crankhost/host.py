@@ -130,8 +130,17 @@ async def _connected(start: Start) -> Bus:
 
 
 async def _fail(bus: Bus, start: Start, failure: Failure, stop: asyncio.Event) -> int:
+    """Says it, and tells the Builder as far as there is time; less of it once TERM came."""
     _say(failure)
-    await report_failed(bus, start, failure, _TELL_STOPPING_S if stop.is_set() else _TELL_S)
+    telling = asyncio.create_task(report_failed(bus, start, failure))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({telling, stopping}, timeout=_TELL_S, return_when=asyncio.FIRST_COMPLETED)
+        if not telling.done():
+            await asyncio.wait({telling}, timeout=_TELL_STOPPING_S)
+    finally:
+        stopping.cancel()
+        telling.cancel()
     return FAILED
 
 

@@ -39,8 +39,8 @@ async def report_ready(bus: Bus, start: Start) -> None:
     )
 
 
-async def report_failed(bus: Bus, start: Start, failure: Failure, seconds: float) -> bool:
-    """Whether the Builder has taken it within `seconds`. Raises nothing of the bus."""
+async def report_failed(bus: Bus, start: Start, failure: Failure) -> None:
+    """Returns when the Builder has taken it, or does not want it. Raises nothing of the bus."""
     report = ComponentReport(
         component=start.name,
         instance=start.instance,
@@ -49,12 +49,9 @@ async def report_failed(bus: Bus, start: Start, failure: Failure, seconds: float
         traceback=failure.trace,
     )
     try:
-        async with asyncio.timeout(seconds):
-            await _report(bus, start, report)
-    except (TimeoutError, BusError, Unwanted) as error:
-        log.warning("the Builder was not told of the failure: %s", error or "no answer in time")
-        return False
-    return True
+        await _report(bus, start, report)
+    except (BusError, Unwanted) as error:
+        log.warning("the Builder was not told of the failure: %s", error)
 
 
 async def _report(bus: Bus, start: Start, report: ComponentReport) -> None:

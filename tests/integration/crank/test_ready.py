@@ -6,11 +6,14 @@ from pathlib import Path
 
 from bakemesh.bus import Bucket
 from bakemesh.bus.sealing import Sealed, seal
+from bakemesh.crank.mailbox import Mailbox
+from bakemesh.crank.ready import ReadyNotes
 from bakemesh.protocol import storage, subjects
 from bakemesh.protocol.builder.messages import SystemStatus
+from bakemesh.protocol.builder.spec.component import Trigger
 from bakemesh.protocol.startup import Ready
 from support.cranks import Desk, crankhost, desk, spec
-from support.nats import MESH, TcpLink, server
+from support.nats import MESH, TcpLink, connect, hub_and_leaf, server
 from support.waiting import eventually
 
 SOURCE = """
@@ -125,3 +128,25 @@ async def crank(api):
         heard = await builder.said(3)
         assert [each["trigger"] for each in heard[1:]] == ["Two", "One"]
         assert await host.stop() == 0
+
+
+async def test_on_a_leaf_whose_link_was_away_the_notes_are_looked_at_now_and_then(tmp_path: Path):
+    trigger = Trigger(name="Up", type="Psyclone.Ready")
+    async with (
+        hub_and_leaf(tmp_path) as pair,
+        connect(pair.leaf.url, node_id="edge") as edge,
+        desk(pair.hub.url) as builder,
+    ):
+        bucket = await nodes(builder)
+        mailbox = Mailbox()
+        notes = ReadyNotes(edge, (trigger,), mailbox, look_s=0.05)
+        await notes.start()
+        await pair.link.cut()
+        assert await mailbox.take(timeout=0.2) is None
+        await bucket.put(storage.ready_key("alpha"), ready("alpha", "b").payload)
+        await pair.link.heal()  # nobody tells a client of the leaf
+        message = await mailbox.take(timeout=20)
+        assert message is not None
+        assert (message.trigger, message.node_id) == ("Up", "alpha")
+        assert await mailbox.take(timeout=0.2) is None
+        await notes.close()
