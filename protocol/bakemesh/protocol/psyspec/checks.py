@@ -16,6 +16,8 @@ from bakemesh.protocol.psyspec.model import ModuleEntry, NodeEntry
 from bakemesh.protocol.psyspec.order import cycles
 
 STEP_BYTES: Final = 256  # of a module's marks as a step, and its <attach>, beside the names
+DURABLE_TYPES: Final = 1_000
+MEETINGS: Final = 200_000  # of triggers and durable types
 MODULES_A_NODE: Final = RECIPE.steps // 2
 
 
@@ -77,25 +79,40 @@ def _place(module: Found) -> str:
     return f"node {module.node}" if module.node is not None else "the node whose PsySpec it is"
 
 
-def durable(entries: tuple[ModuleEntry, ...]) -> tuple[ModuleEntry, ...]:
-    """The same with what is stored: each trigger gets the durable types, of all posts, that it takes."""
+def durable(entries: tuple[ModuleEntry, ...], root_line: int, problems: Collector) -> tuple[ModuleEntry, ...]:
+    """The same with what is stored: each trigger gets the durable types, of all posts, that it takes.
+
+    Says it where those are more than a mesh is meant to store, or meet in too many places.
+    """
     stored = sorted({post.type for entry in entries for post in entry.spec.posts if post.durable})
     if not stored:
         return entries
-    known: dict[str, tuple[str, ...]] = {}  # by a trigger's type
-
-    def taken(pattern: str) -> tuple[str, ...]:
-        if pattern not in known:
-            known[pattern] = tuple(type_ for type_ in stored if matches(pattern, type_))
-        return known[pattern]
-
+    if len(stored) > DURABLE_TYPES:
+        said = f"has {len(stored):,} types of durable posts; at most {DURABLE_TYPES:,} are allowed"
+        problems.add(root_line, "psyspec", None, said)
+        return entries
+    patterns = dict.fromkeys(each.type for entry in entries for each in entry.spec.triggers)
+    wild = [pattern for pattern in patterns if "*" in pattern]
+    if len(wild) * len(stored) > MEETINGS:
+        said = f"has {len(stored):,} types of durable posts and {len(wild):,} trigger types with '*'"
+        problems.add(root_line, "psyspec", None, f"{said}, too many to bring together; name types")
+        return entries
+    taken: dict[str, tuple[str, ...]] = {
+        pattern: (pattern,) for pattern in set(stored).intersection(patterns)
+    }
+    taken |= {pattern: tuple(type_ for type_ in stored if matches(pattern, type_)) for pattern in wild}
+    met = sum(len(taken.get(each.type, ())) for entry in entries for each in entry.spec.triggers)
+    if met > MEETINGS:
+        said = f"has triggers that take {met:,} durable types, one by one; at most {MEETINGS:,} are allowed"
+        problems.add(root_line, "psyspec", None, said)
+        return entries
     return tuple(
         replace(
             entry,
             spec=replace(
                 entry.spec,
                 triggers=tuple(
-                    replace(each, durable=tuple(sorted({*each.durable, *taken(each.type)})))
+                    replace(each, durable=tuple(sorted({*each.durable, *taken.get(each.type, ())})))
                     for each in entry.spec.triggers
                 ),
             ),

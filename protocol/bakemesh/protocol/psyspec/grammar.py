@@ -11,6 +11,7 @@ from bakemesh.protocol.builder.spec.grammar import PSYSPEC_MODULE, PSYSPEC_SUPER
 
 LIMITS: Final = Limits(xml_bytes=4 << 20, elements=100_000, what="PsySpec")
 MOST_NODES: Final = 1_000
+MOST_MODULES: Final = 10_000
 DEFAULT_NAME: Final = "psyspec"
 
 VARIABLE: Final = Element(

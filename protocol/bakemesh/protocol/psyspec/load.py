@@ -88,7 +88,7 @@ class _Loader:
             root.attributes[name] = self.variables.put_in(root, name, value)
         given = elements.attributes(root, grammar.PSYSPEC, self.problems)
         elements.text(root, grammar.PSYSPEC, self.problems)
-        modules: list[tuple[Node, elements.Values]] = []
+        cohorts: list[tuple[Node, elements.Values]] = []
         specs: list[checks.Found] = []
         for child in root.children:
             if child.name not in grammar.CHILDREN:
@@ -101,14 +101,17 @@ class _Loader:
                 continue
             self.variables.everywhere(child)
             if child.name in MODULES:
+                if len(specs) >= grammar.MOST_MODULES:
+                    say(child.line, child.name, None, f"more than {grammar.MOST_MODULES:,} modules")
+                    raise EnoughProblems
                 specs.append(self._module(child))
             elif child.name == grammar.NODE.name:
                 self._node(child)
             else:
-                modules.append((child, elements.attributes(child, grammar.COHORT, self.problems)))
+                cohorts.append((child, elements.attributes(child, grammar.COHORT, self.problems)))
                 elements.text(child, grammar.COHORT, self.problems)
                 elements.children(child, grammar.COHORT, self.problems)
-        for node, values in modules:
+        for node, values in cohorts:
             self._cohort(node, values)
         checks.related(specs, self.nodes, self.problems)
         if self.problems.problems:
@@ -118,8 +121,12 @@ class _Loader:
                 ModuleEntry(found.spec, found.node, int(found.line), getattr(found.line, "file", self.file))
                 for found in specs
                 if found.spec is not None
-            )
+            ),
+            root.line,
+            self.problems,
         )
+        if self.problems.problems:
+            return None
         lines = {found.name: found.line for found in specs if found.name is not None}
         checks.sizes(entries, lines, root.line, self.problems)
         if not entries:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 
 def levels(depends: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
@@ -28,32 +28,28 @@ def levels(depends: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(map(tuple, found))
 
 
-def cycles(depends: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
+def cycles(depends: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
     """Cycles, each as the names in the order of dependence, the first one again at the end.
 
-    One a knot: when all that are said are cut there may be others. Empty: `levels` can be asked.
+    Not all of them, but some of each knot; when all that are said are cut there may be others. None: `levels`
+    can be asked. One at a time, for who has heard enough.
     """
-    found: list[tuple[str, ...]] = []
     done: set[str] = set()
     for start in depends:
-        path: list[str] = []
-        on_path: dict[str, int] = {}
-        open_: list[tuple[str, int]] = [(start, 0)] if start not in done else []
+        if start in done:
+            continue
+        path = {start: 0}  # in order, with the place of each
+        open_ = [(start, iter(depends[start]))]
         while open_:
-            name, at = open_.pop()
-            if at == 0:
-                on_path[name] = len(path)
-                path.append(name)
-            waits = [each for each in depends[name] if each in depends]
-            if at < len(waits):
-                open_.append((name, at + 1))
-                each = waits[at]
-                if each in on_path:
-                    found.append((*path[on_path[each] :], each))
-                elif each not in done:
-                    open_.append((each, 0))
+            name, waits = open_[-1]
+            for each in waits:
+                if each in path:
+                    yield (*list(path)[path[each] :], each)
+                elif each in depends and each not in done:
+                    path[each] = len(path)
+                    open_.append((each, iter(depends[each])))
+                    break
             else:
                 done.add(name)
-                path.pop()
-                del on_path[name]
-    return found
+                del path[name]
+                open_.pop()

@@ -302,6 +302,37 @@ def test_modules_without_a_node_count_for_every_node() -> None:
     assert "node x gets 600 modules" in only(text).message
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (sized(10_001), "more than 10,000 modules"),
+        ("".join(f"<node name='n{n}'/>" for n in range(1001)), "more than 1,000 nodes"),
+        (
+            module("m", inside=CRANK + "".join(
+                f"<post name='p{n}' type='T{n}' durable='yes'/>" for n in range(1001)
+            )),
+            "1,001 types of durable posts",
+        ),
+        (
+            module("m", inside=CRANK + "".join(
+                f"<post name='p{n}' type='T.A{n}' durable='yes'/><trigger name='t{n}' type='*.A{n}'/>"
+                for n in range(500)
+            )),
+            "500 types of durable posts and 500 trigger types with '*'",
+        ),
+        (
+            module("m", inside=CRANK + "".join(
+                f"<post name='p{n}' type='T.A{n}' durable='yes'/><trigger name='t{n}' type='T.*'/>"
+                for n in range(500)
+            )),
+            "triggers that take 250,000 durable types",
+        ),
+    ],
+)  # fmt: skip
+def test_what_would_cost_too_much_is_refused(text: str, said: str) -> None:
+    assert said in only(psyspec(text)).message
+
+
 def test_bounds_are_kept_before_they_cost() -> None:
     bomb = "<variable name='A0' value='aaaaaaaaaa'/>" + "".join(
         f"<variable name='A{n}' value='{f'%A{n - 1}%' * 10}'/>" for n in range(1, 40)

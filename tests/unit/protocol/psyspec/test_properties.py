@@ -24,6 +24,8 @@ from bakemesh.protocol.psyspec import (
 from support.psyspecs import COMPONENTS, SYSTEMS, TEXT, as_psyspec
 
 VALUES = Values(node="node", node_id="id", recipe_id="recipe")
+# How fast examples are made is the machine's business.
+SYSTEMATIC = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 SLOW = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -42,6 +44,7 @@ def test_a_component_reads_back_from_its_element_as_it_was(spec: ComponentSpec) 
     assert entry.spec == replace(spec, triggers=())
 
 
+@SYSTEMATIC
 @given(SYSTEMS, st.randoms())
 def test_every_psyspec_is_brought_up_with_just_its_components(specs: list[ComponentSpec], random) -> None:
     """In the order of `depends`: what a module waits for was attached to before it is started."""
@@ -74,6 +77,7 @@ def test_every_psyspec_is_brought_up_with_just_its_components(specs: list[Compon
         assert found[spec.name] == replace(spec, triggers=triggers)
 
 
+@SYSTEMATIC
 @given(SYSTEMS, SYSTEMS)
 def test_changes_tell_every_module_once(old: list[ComponentSpec], new: list[ComponentSpec]) -> None:
     before = {spec.name: spec.digest for spec in old}
@@ -89,6 +93,7 @@ def test_changes_tell_every_module_once(old: list[ComponentSpec], new: list[Comp
     assert kept | {name: now[name] for name in changes.added + changes.restarted} == now
 
 
+@SYSTEMATIC
 @given(SYSTEMS)
 def test_a_bundle_means_what_its_files_mean(specs: list[ComponentSpec]) -> None:
     text = as_psyspec(*specs)
@@ -138,6 +143,7 @@ def test_garbage_is_refused_and_nothing_else(text: str) -> None:
         component_of(text, put_in)
 
 
+@SYSTEMATIC
 @given(SYSTEMS, st.text(" \n\t", max_size=4))
 def test_blanks_and_comments_are_not_in_the_digest(specs: list[ComponentSpec], blanks: str) -> None:
     text = as_psyspec(*specs)
@@ -145,6 +151,7 @@ def test_blanks_and_comments_are_not_in_the_digest(specs: list[ComponentSpec], b
     assert load_psyspec(other).digest == load_psyspec(text).digest
 
 
+@SYSTEMATIC
 @given(SYSTEMS, st.data())
 def test_only_what_is_asked_for_is_brought_up(specs: list[ComponentSpec], data: st.DataObject) -> None:
     (group,) = groups(load_psyspec(as_psyspec(*specs)), "alpha", "a1")
