@@ -76,10 +76,7 @@ class Minder(warden.Warden):
 
     def obey(self) -> None:
         """A command of the Builder, or the end of its connection."""
-        command, fds, _ = wire.receive(self.control)
-        for fd in fds:
-            os.close(fd)
-        verb, _, grace = command.partition(b"\0")
+        verb, grace = wire.command(self.control)
         if verb == b"kill":
             self.end_within(int(grace) / 1000)
         elif verb == b"sweep":

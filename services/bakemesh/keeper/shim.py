@@ -215,12 +215,9 @@ class Shim(warden.Warden):
     def obey(self, control: "socket") -> None:
         """A command, or the end of the connection."""
         try:
-            command, fds, _ = wire.receive(control)
+            verb, grace = wire.command(control)
         except BlockingIOError:
             return
-        for fd in fds:
-            os.close(fd)
-        verb, _, grace = command.partition(b"\0")
         if verb == b"kill":
             self.end_within(int(grace) / 1000)
         elif verb == b"status":

@@ -91,6 +91,15 @@ def receive(connection: socket) -> tuple[bytes, list[int], bool]:
     return data, fds, bool(flags & MSG_CTRUNC)
 
 
+def command(connection: socket) -> tuple[bytes, bytes]:
+    """A command of the Builder to a minder or shim and what goes with it; an empty one at the end."""
+    frame, fds, _ = receive(connection)
+    for fd in fds:
+        os.close(fd)
+    verb, _, rest = frame.partition(b"\0")
+    return verb, rest
+
+
 def send(connection: socket, *fields: bytes | int) -> bool:
     """Sends one frame; False at an end that is gone, which is no error: whoever must know watches for it."""
     frame = b"\0".join([field if isinstance(field, bytes) else b"%d" % field for field in fields])
