@@ -109,14 +109,15 @@ async def nodes_role(url: str, folder: str, first: str, count: str, total: str) 
         names,
         nodes_expected=int(total),
         ready=lambda _: readys.append(time.perf_counter() - began),
-    ):
+    ) as nodes:
         common.say(readys=readys)
 
         async def nothing() -> None:
             pass
 
         await common.on_command(nothing)
-    common.say(over=True)
+        runs = sum(node.runs for node in nodes.values())
+    common.say(runs=runs)
 
 
 # -- one size
@@ -175,7 +176,13 @@ async def system(
             for each in roles:
                 if each.process.stdin is not None:
                     each.process.stdin.close()
-            await asyncio.gather(*(each.said() for each in roles), return_exceptions=True)
+            ends = await asyncio.gather(*(each.said() for each in roles), return_exceptions=True)
+            runs = sum(end.get("runs", 0) for end in ends if isinstance(end, dict))
+            if runs != count:
+                print(
+                    f"{count} Builders were run {runs} times: the machine was too busy for them",
+                    file=sys.stderr,
+                )
             await asyncio.gather(*(each.process.wait() for each in roles))
 
 
