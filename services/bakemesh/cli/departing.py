@@ -3,8 +3,8 @@
     drain: its SystemStatus says draining and nothing runs        down: and then its claim is gone
 
 The nodes bucket is read again and again, so a bus that was away for a moment is no matter. A node that goes
-down may take its own server with it, between two looks: a bus that does not come back is its end. Left out:
-asking for it.
+down may take its own server with it: a bus that does not come back is its end where nothing ran there any
+more, and on its own machine however quick it was. Elsewhere it is an error. Left out: asking for it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit, Stopped
+from bakemesh.settings import Origin
 
 if TYPE_CHECKING:
     from bakemesh.protocol.builder.messages import SystemStatus
@@ -74,18 +75,16 @@ async def follow(
     seen, shown, away = Seen(), "", None
     while not interrupted.is_set():
         try:
-            nodes = await supervisor.nodes()
+            node = await supervisor.directory.look(node_id)
         except BusError:
             away = away or loop.time()
             if loop.time() - away > AWAY_S:
-                if down and seen.drained:
+                # A node with little to stop is gone between two looks; another's server says nothing of it.
+                if down and (seen.drained or call.settings.kind("nats") is Origin.RUNNING):
                     return _end(call, node_id, "down", "its server went with it")
-                if down:  # it was accepted; a node with little to stop is gone between two looks
-                    return _end(call, node_id, "down", "its server does not answer any more")
                 raise
         else:
             away = None
-            node = next((each for each in nodes if each.node_id == node_id), None)
             seen, verdict = step(seen, node, down=down)
             if verdict == "done":
                 return _end(call, node_id, "down" if down else "drained", "")
