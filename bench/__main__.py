@@ -19,7 +19,10 @@ BENCHES = {
     "data_throughput": 300,
     "latency": 240,
     "step_overhead": 240,
+    "crank_latency": 240,
+    "bringup": 900,
     "idle_node": 180,
+    "many_nodes": 1500,
     "tiny_bakes": 900,
 }
 
