@@ -189,3 +189,74 @@ async def test_a_builder_is_replaced_by_a_newer_one_under_load(how: str, tmp_pat
         assert last.status.version == before.status.version
         final = await boss.bake('<recipe name="final"><cli command="true"/></recipe>', node_id="beta")
         assert (await final.outcome()).outcome == "success"
+
+
+PRESSER = """
+import asyncio
+
+async def crank(api):
+    number = 0
+    while True:
+        await api.post("Pressed", {"Number": number})
+        number += 1
+        await asyncio.sleep(0.01)
+"""
+COUNTER = """
+async def crank(api):
+    with open(api.parameter("file"), "a") as file:
+        async for message in api.messages():
+            print(message.entries["Number"], file=file, flush=True)
+            api.watch("last", message.entries["Number"])
+"""
+
+
+@pytest.mark.parametrize("how", ["TERM", "KILL"])
+async def test_cranks_hear_each_other_while_a_builder_is_replaced(how: str, tmp_path: Path) -> None:
+    environment = newer.install(tmp_path / "newer")
+    heard = tmp_path / "heard"
+    modules = {
+        "counter": (
+            "beta",
+            COUNTER,
+            '<trigger name="Pressed" type="Test.Pressed"/>'
+            f'<parameter name="file" type="String" value="{heard}"/>',
+        ),
+        "presser": ("alpha", PRESSER, '<post name="Pressed" type="Test.Pressed"/>'),
+    }
+
+    def numbers() -> list[int]:
+        return [int(line) for line in heard.read_text().splitlines()] if heard.exists() else []
+
+    async def further(by: int) -> None:
+        wanted = len(numbers()) + by
+        await eventually(lambda: len(numbers()) >= wanted, what="more presses heard", within=30)
+
+    async with mesh(tmp_path, nodes=("alpha", "beta"), guard=False) as net, net.supervisor("boss") as boss:
+        for name, (where, script, more) in modules.items():
+            path = tmp_path / f"{name}.py"
+            path.write_text(script)
+            module = f'<module name="{name}"><crank script="{path}" function="crank"/>{more}</module>'
+            made = await boss.bake(
+                f'<recipe name="up">{module}<attach module="{name}"/></recipe>', node_id=where
+            )
+            outcome = await made.outcome()
+            assert outcome.outcome == "success", outcome.summary
+        await further(50)
+        row = await eventually(lambda: component(boss, "beta", "counter"), what="the counter", within=30)
+        await replaced(net.nodes["beta"], environment, how)
+        await further(50)
+        now = await eventually(lambda: component(boss, "beta", "counter"), what="the counter", within=30)
+        assert (now["pid"], now["restarts"]) == (row["pid"], row["restarts"])
+        after = len(numbers())
+
+        async def watched() -> bool:
+            found = await component(boss, "beta", "counter")
+            values: Any = found["watch"] if found else {}
+            return int(values.get("last", 0)) > after
+
+        await eventually(watched, what="the newer Builder hearing of the counter", within=30)
+        result = await boss.control_component(ComponentVerb.STOP, "presser", node="alpha")
+        assert result.accepted
+        found = numbers()
+        assert found == list(range(found[0], found[0] + len(found))), "a press was lost, or came twice"
+        assert found[0] == 0
