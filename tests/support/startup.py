@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -25,6 +26,7 @@ from bakemesh.protocol.message import Received
 from bakemesh.protocol.subjects import READY, STARTUP_RECONCILED, pattern
 
 READY_S, STOP_S = 20.0, 20.0
+TESTS = Path(__file__).parents[1]
 
 
 @dataclass
@@ -34,6 +36,7 @@ class RunningStartup:
     command: list[str]
     log: Path
     lines: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    environ: dict[str, str] = field(default_factory=dict)
     process: asyncio.subprocess.Process | None = None
     _reader: asyncio.Task[None] | None = None
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,7 +45,10 @@ class RunningStartup:
         """Starts it without waiting."""
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *self.command, stdout=asyncio.subprocess.PIPE, stderr=log
+                *self.command,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": str(TESTS), **self.environ},
             )
         self._reader = asyncio.create_task(self._read(self.process))
 
@@ -65,9 +71,11 @@ class RunningStartup:
         """Every line of that word."""
         return [facts for said, facts in self.lines if said == word]
 
-    async def until(self, word: str, *, since: int = 0, times: int = 1, **facts: Any) -> dict[str, Any]:
-        """The first line (from `since` on; the `times`-th) of that word with those facts."""
-        async with asyncio.timeout(READY_S):
+    async def until(
+        self, word: str, *, since: int = 0, times: int = 1, deadline: float = READY_S, **facts: Any
+    ) -> dict[str, Any]:
+        """The first line (from `since` on; the `times`-th) of that word with those facts; `end`: its end."""
+        async with asyncio.timeout(deadline):
             while True:
                 found = [
                     told
@@ -86,16 +94,17 @@ class RunningStartup:
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        await self._over()
+        await self.ended()
 
     async def stop(self) -> int:
         """TERM, and its exit code."""
         assert self.process is not None
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
-        return await self._over()
+        return await self.ended()
 
-    async def _over(self) -> int:
+    async def ended(self) -> int:
+        """Its exit code, once it has ended."""
         assert self.process is not None
         assert self._reader is not None
         async with asyncio.timeout(STOP_S):
@@ -106,18 +115,25 @@ class RunningStartup:
 
 @asynccontextmanager
 async def startup(
-    folder: Path, url: str, node_id: str, psyspec: str | None = None, *flags: str, wait: bool = True
+    folder: Path,
+    url: str,
+    node_id: str,
+    psyspec: str | None = None,
+    *flags: str,
+    wait: bool = True,
+    program: str = "bakemesh.startup",
+    environ: dict[str, str] | None = None,
 ) -> AsyncIterator[RunningStartup]:
-    """One that is ready; its log is shown where the test fails inside."""
-    command = [sys.executable, "-m", "bakemesh.startup", "--nats", url, "--node", node_id]
+    """One that is ready (with `environ` only begun); its log is shown where the test fails inside."""
+    command = [sys.executable, "-m", program, "--nats", url, "--node", node_id]
     command += ["--state", str(folder / f"state-{node_id}"), *flags]
     if psyspec is not None:
         path = folder / f"{node_id}.xml"
         path.write_text(psyspec)
         command.append(str(path))
-    running = RunningStartup(command, folder / f"startup-{node_id}.log")
+    running = RunningStartup(command, folder / f"startup-{node_id}.log", environ=environ or {})
     try:
-        await (running.start() if wait else running.launch())
+        await (running.start() if wait and environ is None else running.launch())
         yield running
     except BaseException:
         print(f"--- {running.lines}\n{running.log.read_text()[-6000:]}")

@@ -147,6 +147,7 @@ def permissions(
         assert node_id is not None  # see _check_name
         publish += _writes_key(storage.nodes_bucket(mesh), storage.ready_key(node_id))
         publish += _writes_key(storage.cohorts_bucket(mesh), "*")  # a PsySpec's cohorts
+        subscribe += ["$SRV.>"]  # it is a service; it may answer by allow_responses
     if role is Role.OPERATOR:
         publish += _inspects() + _writes_key(storage.cohorts_bucket(mesh), "*")
     return Permissions(

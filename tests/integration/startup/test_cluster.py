@@ -46,24 +46,24 @@ def beta_is_up(alpha: Up) -> None:
         ready.add(alpha.until("component", node="beta", state="ready")["name"])
 
 
-def watched(home: Path, name: str, key: str) -> int:
+def watched(home: Path) -> dict[str, int]:
+    """What the board shows."""
     done = bakemesh("components", "--json", "--state", str(home / "state-alpha"), home=home)
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)
-    found = next((row for row in rows if row["name"] == name), {})
-    return int((found.get("watch") or {}).get(key, 0))
+    found = next((row for row in rows if row["name"] == "board"), {})
+    return {key: int((found.get("watch") or {}).get(key, 0)) for key in ("count", "total")}
 
 
 def counts_on(home: Path) -> None:
     """The board sees counts and totals that grow."""
-    for key in ("count", "total"):
-        first = seen = watched(home, "board", key)
-        for _ in range(100):
-            seen = watched(home, "board", key)
-            if seen > first > 0:
-                break
-            first = first or seen
-        assert seen > first, key
+    first = watched(home)
+    for _ in range(100):
+        seen = watched(home)
+        if all(seen[key] > first[key] > 0 for key in seen):
+            return
+        first = {key: first[key] or seen[key] for key in seen}
+    raise AssertionError(f"{first} and then {seen}")
 
 
 @pytest.mark.timeout(300)

@@ -317,12 +317,12 @@ async def test_it_is_a_service_and_the_only_one_on_its_folder(tmp_path):
         async with startup(tmp_path, here.url, "alpha") as running:
             second = RunningStartup(running.command, tmp_path / "second.log")
             await second.launch()
-            assert await second._over() == 6
+            assert await second.ended() == 6
             assert "pid" in second.log.read_text()
             answer = json.loads((await here.bus.link.ask("$SRV.INFO.startup", b"", 5)).data)
             assert answer["metadata"]["nodeid"] == "alpha"
             assert await running.stop() == 0
         broken = RunningStartup([*running.command, str(tmp_path / "no.xml")], tmp_path / "third.log")
         await broken.launch()
-        assert await broken._over() == 2
+        assert await broken.ended() == 2
         assert "no.xml" in broken.log.read_text()
