@@ -146,9 +146,9 @@ class Inbox:
 
 
 class Source:
-    """One store's durable consumer `name` with one filter, `wanted`: keeps a request waiting at the server, and
-    tells that an item is worked on. `give` is called with each Item as it is read; the next one comes when
-    that was ended. `inactive_s`: the server forgets a consumer that nobody asks for so long; None: never.
+    """One store's durable consumer `name` with one filter, `wanted`: keeps a request waiting at the server,
+    and tells that an item is worked on. `give` is called with each Item as it is read; the next one comes
+    when that was ended. `inactive_s`: the server forgets a consumer that is unused so long; None: never.
     """
 
     def __init__(
