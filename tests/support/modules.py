@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -133,8 +135,6 @@ async def say(bus: Bus, message: Any, *, party: str, node_id: str = "alpha") -> 
 
 def rows_in(state: Path) -> dict[str, Row]:
     """The journal's rows, read beside the Builder."""
-    import sqlite3
-
     db = sqlite3.connect(f"file:{state}/journal.db?mode=ro", uri=True)
     try:
         return {row.name: row for row in all_rows(db)}
@@ -142,24 +142,36 @@ def rows_in(state: Path) -> dict[str, Row]:
         db.close()
 
 
+def _environment(pid: int) -> list[bytes]:
+    """What a process was started with. One that is in the middle of an exec has none for a moment."""
+    for _ in range(200):
+        words = Path(f"/proc/{pid}/environ").read_bytes()
+        if words or gone(pid):
+            return words.split(b"\0")
+        time.sleep(0.001)
+    return []
+
+
+def _in(folder: Path, pid: int) -> bool:
+    """Whether a process works in that folder, whatever it is."""
+    return os.fsencode(os.readlink(f"/proc/{pid}/cwd")).startswith(os.fsencode(folder))
+
+
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
 def instances(name: str, state: Path) -> list[int]:
     """Main processes that live of a component on a state folder, whoever started them: their environment and
     working folder say so, and their parent is a shim."""
     found = []
-    folder = os.fsencode(state / "components" / name)
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        pid = int(entry)
-        with contextlib.suppress(OSError):
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if f"BAKEMESH_COMPONENT={name}".encode() not in environment or gone(pid):
-                continue
-            if not os.fsencode(os.readlink(f"/proc/{pid}/cwd")).startswith(folder):
-                continue
-            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
-            if Path(f"/proc/{parent}/comm").read_text().strip() == "bakemesh-shim":
-                found.append(pid)
+    folder = state / "components" / name / "data"
+    for pid in _pids():
+        with contextlib.suppress(OSError, AssertionError):
+            if not gone(pid) and _in(folder, pid):
+                shim_of(pid)
+                if f"BAKEMESH_COMPONENT={name}".encode() in _environment(pid):
+                    found.append(pid)
     return found
 
 
@@ -173,14 +185,12 @@ def shim_of(pid: int) -> int:
 def everything_of(state: Path) -> list[int]:
     """Every process of every component on a state folder."""
     found = []
-    folder = os.fsencode(state / "components")
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and not gone(int(entry)):
-            with contextlib.suppress(OSError):
-                environment = Path(f"/proc/{entry}/environ").read_bytes()
-                cwd = os.fsencode(os.readlink(f"/proc/{entry}/cwd"))
-                if b"BAKEMESH_INSTANCE=" in environment and cwd.startswith(folder):
-                    found.append(int(entry))
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            if gone(pid) or not _in(state / "components", pid):
+                continue
+            if any(word.startswith(b"BAKEMESH_INSTANCE=") for word in _environment(pid)):
+                found.append(pid)
     return found
 
 
