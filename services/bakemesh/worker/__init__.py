@@ -1,7 +1,7 @@
 """One engine in a process of its own, speaking the engine-worker protocol v1 to the host that started it.
 
-Blocking and single-lane by design: one connection, one request at a time, so that a hung engine maps to exactly
-one process to kill. Normative text: protocol/worker-v1.md.
+Blocking and single-lane by design: one connection, one request at a time, so that a hung engine maps to
+exactly one process to kill. Normative text: protocol/worker-v1.md.
 
 | module | is |
 |---|---|

@@ -1,7 +1,7 @@
 """The keys of a LOAD's runtime_config: one table, text to text on the wire.
 
-Guarantees: an unknown key, or a value that is none of its kind, is named in a ConfigInvalid before any file is
-opened. Left out: what only an engine can know (whether a model can do the pooling).
+Guarantees: an unknown key, or a value that is none of its kind, is named in a ConfigInvalid before any file
+is opened. Left out: what only an engine can know (whether a model can do the pooling).
 """
 
 from __future__ import annotations

@@ -6,20 +6,28 @@
     host.send(header, data) -> pieces           worker.send(header, data) -> pieces
 
 Guarantees: what `packets` gives may come now, answers what is in flight, and fits what was asked (n of
-VECTORS, the length of raw frames); everything else is a PeerError, after which the end is dead. A worker's
-end answers by itself what no engine has to see: unknown types and headers that lack a field. Left out: I/O,
-clocks, deadlines.
+VECTORS, the length of raw frames, TOKEN's index); everything else is a PeerError, after which the end is
+dead: it raises the same again, and sends nothing. A worker's end answers by itself what no engine has to see:
+unknown types and headers that lack a field. Left out: I/O, clocks, deadlines.
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from bakemesh.protocol.worker import headers as h
-from bakemesh.protocol.worker.errors import LocalError, NonceRefused, OutOfStep, PeerError, VersionRefused
-from bakemesh.protocol.worker.frames import MAX_FRAME, SMALLEST_MAX
+from bakemesh.protocol.worker.errors import (
+    LocalError,
+    NonceRefused,
+    NotAccepted,
+    OutOfStep,
+    PeerError,
+    VersionRefused,
+)
+from bakemesh.protocol.worker.frames import FIRST_MAX, MAX_FRAME, SMALLEST_MAX
 from bakemesh.protocol.worker.link import Link, State
 from bakemesh.protocol.worker.packets import Packet, PacketReader, Refused, pieces
 
@@ -29,13 +37,17 @@ _FROM_HOST = (
     h.HelloAck, h.Load, h.EmbedBatch, h.Rerank, h.Generate, h.GenerateStream, h.Cancel, h.ModelInfo, h.Unload,
     h.Ping, h.Shutdown,
 )  # fmt: skip
+_SHORT = 400  # characters of a message that fit into the smallest frame, however they are written
 
 
 class _End:
-    def __init__(self, max_frame: int, untyped: str | None) -> None:
+    def __init__(self, max_frame: int, untyped: str) -> None:
+        if not SMALLEST_MAX <= max_frame < 1 << 32:
+            raise ValueError(f"max_frame is {max_frame}; it must be from {SMALLEST_MAX} to {(1 << 32) - 1}")
         self.max_frame = max_frame
         self.link = Link()
-        self._reader = PacketReader(max_frame, untyped=untyped)
+        self._reader = PacketReader(min(max_frame, FIRST_MAX), untyped=untyped)
+        self._failed: PeerError | None = None
 
     @property
     def state(self) -> State:
@@ -55,8 +67,20 @@ class _End:
         self.link = self.link.closed()
         self._reader.ended()
 
-    def _agree(self, max_frame: int) -> None:
-        self.max_frame = min(self.max_frame, max_frame)
+    def _next(self) -> Packet | Refused | None:
+        if self._failed is not None:
+            raise self._failed
+        return self._reader.next()
+
+    def _fail(self, error: PeerError) -> PeerError:
+        self.link = self.link.closed()
+        self._failed = error
+        return error
+
+    def _agree(self, theirs: int) -> None:
+        if theirs < SMALLEST_MAX:
+            raise PeerError(f"the peer takes frames of {theirs} bytes; {SMALLEST_MAX} is the least")
+        self.max_frame = min(self.max_frame, theirs)
         self._reader.frames.limit = self.max_frame
 
     def _out(self, header: Any, data: bytes | memoryview | None, allowed: tuple[type, ...]) -> Pieces:
@@ -79,6 +103,7 @@ class HostEnd(_End):
         self._nonce = nonce
         self.hello: h.Hello | None = None
         self._asked: Any = None
+        self._tokens = 0
 
     @property
     def can(self) -> frozenset[str]:
@@ -87,34 +112,46 @@ class HostEnd(_End):
 
     def packets(self) -> Iterator[Packet]:
         """The packets that came, one by one. Raises PeerError. After HELLO: send `ack`."""
-        while (found := self._reader.next()) is not None:
-            if isinstance(found, Refused):
-                raise PeerError(f"the worker's {found.error}")
-            header = found.header
-            if not isinstance(header, _FROM_WORKER):
-                raise OutOfStep(f"{getattr(header, 'type', None) or header.TYPE} is not for a worker to send")
-            self.link = self.link.after(header)
-            if isinstance(header, h.Hello):
-                self._greet(header)
-            elif isinstance(header, h.Vectors | h.Scores):
-                self._check_tensor(header, found.data)
-            yield found
+        try:
+            while (found := self._next()) is not None:
+                yield self._checked(found)
+        except PeerError as error:
+            raise self._fail(error) from None
 
     def ack(self) -> Pieces:
         """The answer to HELLO; both keep to the smaller max_frame from here on."""
-        assert self.hello is not None
+        if self.hello is None:
+            raise LocalError("HELLO_ACK before a HELLO")
         self._agree(self.hello.max_frame)
         header = h.HelloAck(v=h.VERSION, accept=True, max_frame=self.max_frame)
         return self._out(header, None, _FROM_HOST)
 
     def send(self, header: Any, data: bytes | memoryview | None = None) -> Pieces:
         """What goes out. Raises LocalError where it may not, or the worker did not say that it knows it."""
-        if header.TYPE in h.ADDED_TYPES and header.TYPE not in self.can:
+        if isinstance(header, h.Header) and header.TYPE in h.ADDED_TYPES and header.TYPE not in self.can:
             raise LocalError(f"this worker does not know {header.TYPE}")
         out = self._out(header, data, _FROM_HOST)
         if not isinstance(header, h.Cancel | h.Shutdown):
-            self._asked = header
+            self._asked, self._tokens = header, 0
         return out
+
+    def _checked(self, found: Packet | Refused) -> Packet:
+        if isinstance(found, Refused):
+            raise PeerError(f"the worker's {found.error}")
+        header = found.header
+        if not isinstance(header, _FROM_WORKER):
+            raise OutOfStep(f"{getattr(header, 'type', None) or header.TYPE!r} is not for a worker to send")
+        after = self.link.after(header)
+        if isinstance(header, h.Hello):
+            self._greet(header)
+        elif isinstance(header, h.Vectors | h.Scores):
+            self._check_tensor(header, found.data)
+        elif isinstance(header, h.Token):
+            if header.index != self._tokens:
+                raise OutOfStep(f"TOKEN has the index {header.index}; {self._tokens} is next")
+            self._tokens += 1
+        self.link = after
+        return found
 
     def _greet(self, hello: h.Hello) -> None:
         if not hmac.compare_digest(hello.nonce.encode(), self._nonce.encode()):
@@ -145,8 +182,9 @@ class WorkerEnd(_End):
     """The worker's end: says HELLO, answers requests."""
 
     def __init__(self, hello: h.Hello) -> None:
-        super().__init__(hello.max_frame, untyped=None)
+        super().__init__(hello.max_frame, untyped=h.HelloAck.TYPE)
         self._hello = hello
+        self._lacks = frozenset(h.ADDED_TYPES) - frozenset(hello.types)
 
     def greeting(self) -> Pieces:
         """HELLO, the first word."""
@@ -157,32 +195,57 @@ class WorkerEnd(_End):
 
         Raises PeerError. A CANCEL is given out in every state: a stale one is the engine's to ignore.
         """
-        while (found := self._reader.next()) is not None:
-            if isinstance(found, Refused):
-                error = found.error
-                yield self._answer_at_once(error.req_id, error.type, "bad_request", str(error))
-                continue
-            header = found.header
-            if isinstance(header, h.Unknown):
-                if header.req_id is None:
-                    raise OutOfStep(f"a message of the unknown type {header.type!r} has no req_id")
-                said = f"this worker does not know {header.type}"
-                yield self._answer_at_once(header.req_id, header.type, "unknown_type", said)
-                continue
-            if not isinstance(header, _FROM_HOST):
-                raise OutOfStep(f"{header.TYPE} is not for a host to send")
-            self.link = self.link.after(header)
-            if isinstance(header, h.HelloAck):
-                if header.v != h.VERSION or not header.accept:
-                    raise VersionRefused(header.v, h.VERSION)
-                self._agree(header.max_frame)
-            yield found
+        try:
+            while (found := self._next()) is not None:
+                yield self._taken(found)
+        except PeerError as error:
+            raise self._fail(error) from None
 
     def send(self, header: Any, data: bytes | memoryview | None = None) -> Pieces:
-        """What goes out. Raises LocalError where it may not."""
+        """What goes out; an ERR's message is cut to what fits. Raises LocalError where it may not."""
+        if isinstance(header, h.Err):
+            header = _fitting(header, self.max_frame)
         return self._out(header, data, _FROM_WORKER)
 
-    def _answer_at_once(self, req_id: str | None, kind: str, code: str, msg: str) -> Pieces:
-        if kind in (h.HelloAck.TYPE, h.Shutdown.TYPE) or self.link.state is not State.IDLE:
-            raise OutOfStep(f"{kind} may not come while the link is {self.link.state}, and is broken: {msg}")
-        return pieces(h.Err(code=code, msg=msg, req_id=req_id), None, self.max_frame)
+    def _taken(self, found: Packet | Refused) -> Packet | Pieces:
+        if isinstance(found, Refused):
+            error = found.error
+            if error.type in self._lacks:
+                return self._lacking(error.type, error.req_id)
+            return self._answer_at_once(error.type, error.req_id, error.code, str(error))
+        header = found.header
+        if isinstance(header, h.Unknown):
+            return self._lacking(header.type, header.req_id)
+        if not isinstance(header, _FROM_HOST):
+            raise OutOfStep(f"{header.TYPE} is not for a host to send")
+        if header.TYPE in self._lacks:
+            return self._lacking(header.TYPE, getattr(header, "req_id", None))
+        after = self.link.after(header)
+        if isinstance(header, h.HelloAck):
+            if header.v != h.VERSION:
+                raise VersionRefused(header.v, h.VERSION)
+            if not header.accept:
+                raise NotAccepted("the host does not take this worker")
+            self._agree(header.max_frame)
+        self.link = after
+        return found
+
+    def _lacking(self, kind: str, req_id: str | None) -> Pieces:
+        return self._answer_at_once(kind, req_id, "unknown_type", f"this worker does not know {kind!r:.100}")
+
+    def _answer_at_once(self, kind: str, req_id: str | None, code: str, msg: str) -> Pieces:
+        """An ERR that no engine has to see. It may not be taken for the answer to what is in flight."""
+        request, state = self.link.request, self.link.state
+        beside = kind == h.Cancel.TYPE or kind not in h.KNOWN
+        mistaken = request is not None and (req_id is None or req_id == request[1])
+        idle = state is State.IDLE and kind not in (h.HelloAck.TYPE, h.Shutdown.TYPE)
+        busy = beside and not mistaken and (state is State.BUSY or (state is State.DRAINING and request))
+        if not idle and not busy:
+            raise OutOfStep(f"{kind!r:.100} may not come while the link is {state}, and is refused: {msg}")
+        return pieces(
+            _fitting(h.Err(code=code, msg=msg, req_id=req_id), self.max_frame), None, self.max_frame
+        )
+
+
+def _fitting(error: h.Err, limit: int) -> h.Err:
+    return error if len(h.write(error)) <= limit else replace(error, msg=error.msg[:_SHORT])

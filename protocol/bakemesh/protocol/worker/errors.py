@@ -4,7 +4,7 @@ WorkerLinkError
 ├── LocalError     this end was about to break the protocol
 └── PeerError      the other end broke it: nothing it says can be trusted, the connection ends
     ├── FrameTooLarge, FrameCut, HeaderBroken
-    └── OutOfStep, VersionRefused, NonceRefused
+    └── OutOfStep, VersionRefused, NonceRefused, NotAccepted
 """
 
 from __future__ import annotations
@@ -46,8 +46,12 @@ class VersionRefused(PeerError):
     """Raised when the peer speaks another version."""
 
     def __init__(self, theirs: object, ours: int) -> None:
-        super().__init__(f"the worker speaks version {theirs!r}; this host speaks {ours}")
+        super().__init__(f"the peer speaks version {theirs!r}; this end speaks {ours}")
         self.theirs, self.ours = theirs, ours
+
+
+class NotAccepted(PeerError):
+    """Raised when a host's HELLO_ACK says no."""
 
 
 class NonceRefused(PeerError):
@@ -55,8 +59,13 @@ class NonceRefused(PeerError):
 
 
 class BadHeader(ValueError):
-    """Raised when a header of a known type lacks a field or has a wrong one: ERR `bad_request` names it."""
+    """Raised when a header of a known type lacks a field or has a wrong one: an ERR names it.
 
-    def __init__(self, type_: str, req_id: str | None, field: str, problem: str) -> None:
+    `code` of that ERR: `bad_request`, or `config_invalid` where runtime_config is no map of text to text.
+    """
+
+    def __init__(
+        self, type_: str, req_id: str | None, field: str, problem: str, code: str = "bad_request"
+    ) -> None:
         super().__init__(f"{type_}: {field} {problem}")
-        self.type, self.req_id, self.field = type_, req_id, field
+        self.type, self.req_id, self.field, self.code = type_, req_id, field, code

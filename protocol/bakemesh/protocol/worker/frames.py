@@ -1,12 +1,15 @@
 """Frames: u32 little-endian length, then the payload.
 
 Guarantees: the limit is checked on the announced length, before a byte of the payload is read or room for it
-made; a payload larger than the buffer is received straight into its own memory, without a copy. EOF between
-frames is clean; inside one it is a crash of the peer. Left out: what a frame holds (see `packets`).
+made; a payload larger than the buffer is received straight into its own memory, without a copy. Memory of
+frames beyond 1 MiB is mapped: an announced frame costs what has come of it, not what was announced, and the
+memory goes back to the system with the last view of it. EOF between frames is clean; inside one it is a crash
+of the peer. Left out: what a frame holds (see `packets`).
 """
 
 from __future__ import annotations
 
+import mmap
 import struct
 
 from bakemesh.protocol.worker.errors import FrameCut, FrameTooLarge, LocalError
@@ -14,14 +17,18 @@ from bakemesh.protocol.worker.errors import FrameCut, FrameTooLarge, LocalError
 MAX_FRAME = 64 << 20
 SMALLEST_MAX = 4 << 10  # a peer that takes less than this cannot even be told so
 LENGTH = struct.Struct("<I")
+FIRST_MAX = (
+    64 << 10
+)  # of what comes before the handshake is done: a HELLO is small, and its sender a stranger
 _ROOM = 64 << 10
+_MAPPED = 1 << 20
 
 
 def length_of(payload: bytes | memoryview, limit: int = MAX_FRAME) -> bytes:
     """The four bytes before `payload`. Raises LocalError where it is larger than the peer takes."""
     size = memoryview(payload).nbytes
     if size > limit:
-        raise LocalError(f"a frame of {size} bytes; the worker takes at most {limit}")
+        raise LocalError(f"a frame of {size} bytes; at most {limit} were agreed")
     return LENGTH.pack(size)
 
 
@@ -33,13 +40,13 @@ class FrameReader:
         self._buffer = bytearray(_ROOM)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
-        self._large: bytearray | None = None  # the payload that is too large for the buffer
+        self._large: memoryview | None = None  # of the payload that is too large for the buffer
         self._filled = 0
 
     def room(self) -> memoryview:
         """Where the next bytes of the connection go; never empty once `next` answered None."""
         if self._large is not None:
-            return memoryview(self._large)[self._filled :]
+            return self._large[self._filled :]
         return self._view[self._end :]
 
     def fed(self, count: int) -> None:
@@ -58,7 +65,7 @@ class FrameReader:
             if self._filled < len(self._large):
                 return None
             found, self._large = self._large, None
-            return memoryview(found)
+            return found
         waiting = self._end - self._start
         if waiting < LENGTH.size:
             self._compact()
@@ -71,7 +78,7 @@ class FrameReader:
             self._start = begin + size
             return memoryview(bytes(self._view[begin : begin + size]))
         if LENGTH.size + size > _ROOM:
-            self._large = bytearray(size)
+            self._large = _memory(size)
             self._filled = self._end - begin
             self._large[: self._filled] = self._view[begin : self._end]
             self._start = self._end = 0
@@ -93,3 +100,11 @@ class FrameReader:
             rest = self._end - self._start
             self._buffer[:rest] = self._buffer[self._start : self._end]
             self._start, self._end = 0, rest
+
+
+def _memory(size: int) -> memoryview:
+    if size <= _MAPPED:
+        return memoryview(bytearray(size))
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    return memoryview(mmap.mmap(-1, size))

@@ -8,6 +8,7 @@ types. Field names are the wire's.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -29,6 +30,9 @@ CODES = (
     "cancelled",
 )
 MAX_ITEMS = 256
+MAX_REQ_ID = 256  # characters: an ERR that echoes it fits into the smallest max_frame
+_MOST = (1 << 53) - 1  # what every JSON reader keeps exact
+_MOST_RAW = 16
 
 
 class Header:
@@ -40,7 +44,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello(Header):
-    """Worker → host, the first word. `types`: what it can beyond the seed's; absent: nothing."""
+    """Worker → host, the first word. `types`: what it can beyond the seed's; absent: nothing.
+
+    `engine`: `{name, version, build_flags}` (a published worker's `engine.engine` is read as the name).
+    """
 
     TYPE: ClassVar[str] = "HELLO"
     v: int
@@ -86,7 +93,10 @@ class Loaded(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedBatch(Header):
-    """`items`: `{id, n_tokens}` each. The raw frame: their token ids, i32 LE, one after the other."""
+    """`items`: 1 to 256 of `{id, n_tokens}`, n_tokens from 1.
+
+    The raw frame: their token ids, i32 LE, one after the other.
+    """
 
     TYPE: ClassVar[str] = "EMBED_BATCH"
     RAW: ClassVar[int] = 1
@@ -111,7 +121,10 @@ class Vectors(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerank(Header):
-    """`candidates`: `{n_tokens}` each. The raw frame: the query's ids, then theirs; no special tokens."""
+    """`candidates`: 1 to 256 of `{n_tokens}`, from 1.
+
+    The raw frame: the query's ids, then theirs; no special tokens.
+    """
 
     TYPE: ClassVar[str] = "RERANK"
     RAW: ClassVar[int] = 1
@@ -298,27 +311,32 @@ def write(header: Any) -> bytes:
             out[each.name] = value
     if header.TYPE in _SAYS_RAW:
         out["raw_frames"] = header.RAW
-    return json.dumps(out, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(out, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def raw_frames(given: dict[str, Any]) -> int:
-    """How many raw frames follow a header, as its type or itself says."""
+    """How many raw frames follow: what the header says, else what its type has. Raises HeaderBroken."""
     known = KNOWN.get(given["type"])
-    said = given.get("raw_frames", 0)
-    if known is not None:
-        return int(known.RAW)
-    if type(said) is not int or not 0 <= said <= 16:
-        raise HeaderBroken(f"raw_frames is {said!r}; it must be a whole number from 0 to 16")
+    said = given.get("raw_frames")
+    if said is None:
+        return known.RAW if known is not None else 0
+    if type(said) is not int or not 0 <= said <= _MOST_RAW:
+        raise HeaderBroken(f"raw_frames is {_kind(said)}; it must be a whole number from 0 to {_MOST_RAW}")
     return said
 
 
 def decode(payload: bytes | memoryview, default_type: str | None = None) -> dict[str, Any]:
-    """The JSON object of a control frame. `default_type`: what it is where it does not say (published
-    workers say HELLO without a type). Raises HeaderBroken."""
+    """The JSON object of a control frame. Raises HeaderBroken.
+
+    `default_type`: what it is where it does not say (published peers say HELLO and HELLO_ACK without a type).
+    """
     try:
-        given = json.loads(bytes(payload))
+        text = str(payload, "utf-8")
+        given = json.loads(text)
+        if "\\u" in text:
+            json.dumps(given, ensure_ascii=False).encode()  # half a surrogate pair could never be echoed
     except (ValueError, RecursionError) as error:
-        raise HeaderBroken(f"a control frame is no JSON: {error}") from error
+        raise HeaderBroken(f"a control frame is no JSON in UTF-8: {error}") from error
     if not isinstance(given, dict):
         raise HeaderBroken(f"a control frame is a JSON {type(given).__name__}, not an object")
     kind = given.setdefault("type", default_type)
@@ -330,10 +348,13 @@ def decode(payload: bytes | memoryview, default_type: str | None = None) -> dict
 def read(given: dict[str, Any]) -> Any:
     """The header in a decoded object. Raises BadHeader."""
     kind = given["type"]
-    req_id = given.get("req_id") if isinstance(given.get("req_id"), str) else None
+    said = given.get("req_id")
+    req_id = said if isinstance(said, str) and 1 <= len(said) <= MAX_REQ_ID else None
     cls = KNOWN.get(kind)
     if cls is None:
         return Unknown(type=kind, req_id=req_id, raw_frames=raw_frames(given))
+    if raw_frames(given) != cls.RAW:
+        raise BadHeader(kind, req_id, "raw_frames", f"must be {cls.RAW}, not {given['raw_frames']}")
     values: dict[str, Any] = {}
     for name, (check, needed) in _RULES[kind].items():
         value = given.get(name)
@@ -344,11 +365,18 @@ def read(given: dict[str, Any]) -> Any:
         try:
             values[name] = check(value)
         except ValueError as error:
-            raise BadHeader(kind, req_id, name, str(error)) from None
+            code = _CODES.get((kind, name), "bad_request")
+            raise BadHeader(kind, req_id, name, str(error), code) from None
     return cls(**values)
 
 
 # -- what each field may be
+
+
+def _req_id(value: Any) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_REQ_ID:
+        raise ValueError(f"must be text of 1 to {MAX_REQ_ID} characters, not {_kind(value)}")
+    return value
 
 
 def _text(value: Any) -> str:
@@ -357,20 +385,18 @@ def _text(value: Any) -> str:
     return value
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"must be a whole number from 0, not {_kind(value)}")
-    return value
+def _between(least: int, most: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if type(value) is not int or not least <= value <= most:
+            upto = f" to {most}" if most < _MOST else ""
+            raise ValueError(f"must be a whole number from {least}{upto}, not {_kind(value)}")
+        return value
 
-
-def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError(f"must be a whole number, not {_kind(value)}")
-    return value
+    return check
 
 
 def _number(value: Any) -> float:
-    if type(value) not in (int, float) or value != value or value in (float("inf"), float("-inf")):
+    if type(value) not in (int, float) or not -_MOST <= value <= _MOST:  # neither is a NaN between them
         raise ValueError(f"must be a finite number, not {_kind(value)}")
     return float(value)
 
@@ -396,7 +422,7 @@ def _map(value: Any) -> dict[str, Any]:
 def _text_map(value: Any) -> dict[str, str]:
     for name, each in _map(value).items():
         if not isinstance(each, str):
-            raise ValueError(f"must map text to text; {name} is {_kind(each)}")
+            raise ValueError(f"must map text to text; {_kind(name)} is {_kind(each)}")
     return dict(value)
 
 
@@ -407,20 +433,50 @@ def _list(value: Any) -> list[Any]:
 
 
 def _counted(value: Any) -> list[dict[str, Any]]:
-    for index, each in enumerate(_list(value)):
-        if not isinstance(each, dict) or type(each.get("n_tokens")) is not int or each["n_tokens"] < 0:
-            raise ValueError(f"must be a list of objects with n_tokens; number {index} is not")
+    if not 1 <= len(_list(value)) <= MAX_ITEMS:
+        raise ValueError(f"must have 1 to {MAX_ITEMS} entries, not {len(value)}")
+    for index, each in enumerate(value):
+        if not isinstance(each, dict):
+            raise ValueError(f"must be a list of objects; number {index} is {_kind(each)}")
+        if type(each.get("n_tokens")) is not int or not 1 <= each["n_tokens"] <= _MOST:
+            got = _kind(each.get("n_tokens"))
+            raise ValueError(f"number {index}: n_tokens must be a whole number from 1, not {got}")
     return list(value)
 
 
+def _items(value: Any) -> list[dict[str, Any]]:
+    for index, each in enumerate(_counted(value)):
+        if type(each.get("id")) not in (str, int):
+            raise ValueError(
+                f"number {index}: id must be text or a whole number, not {_kind(each.get('id'))}"
+            )
+    return list(value)
+
+
+def _pooling(value: Any) -> str:
+    if value not in POOLINGS:
+        raise ValueError(f"must be one of {', '.join(POOLINGS)}, not {_kind(value)}")
+    return str(value)
+
+
+def _engine(value: Any) -> dict[str, Any]:
+    found = dict(_map(value))
+    found.setdefault("name", found.get("engine"))
+    if not isinstance(found["name"], str):
+        raise ValueError(f"must have a name that is text, not {_kind(found['name'])}")
+    return found
+
+
 def _kind(value: Any) -> str:
-    text = repr(value)
+    if isinstance(value, list | dict):
+        return f"a {'list' if isinstance(value, list) else 'map'} of {len(value)}"
+    text = repr(value) if not isinstance(value, int) or value.bit_length() < 128 else "a huge number"
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 _BY_ANNOTATION = {
     "str": _text,
-    "int": _whole,
+    "int": _between(0, _MOST),
     "float": _number,
     "bool": _flag,
     "tuple[str, ...]": _texts,
@@ -429,11 +485,21 @@ _BY_ANNOTATION = {
     "list[dict[str, Any]]": _counted,
     "list[Any]": _list,
 }
-_ODD = {
-    ("GENERATE_STREAM", "seed"): _integer,
-    ("GENERATE_STREAM", "top_k"): _integer,
-    ("HELLO", "v"): _integer,
+_ODD: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("HELLO", "v"): _between(0, 255),
+    ("HELLO", "engine"): _engine,
+    ("HELLO", "max_frame"): _between(0, (1 << 32) - 1),
+    ("HELLO_ACK", "v"): _between(0, 255),
+    ("HELLO_ACK", "max_frame"): _between(0, (1 << 32) - 1),
+    ("EMBED_BATCH", "pooling"): _pooling,
+    ("EMBED_BATCH", "items"): _items,
+    ("RERANK", "query_n_tokens"): _between(1, _MOST),
+    ("GENERATE", "max_tokens"): _between(1, _MOST),
+    ("GENERATE_STREAM", "max_tokens"): _between(1, _MOST),
+    ("GENERATE_STREAM", "seed"): _between(-_MOST, _MOST),
+    ("GENERATE_STREAM", "top_k"): _between(-_MOST, _MOST),
 }
+_CODES = {("LOAD", "runtime_config"): "config_invalid"}
 
 
 def _rules(cls: type[Any]) -> dict[str, tuple[Any, bool]]:
@@ -441,7 +507,8 @@ def _rules(cls: type[Any]) -> dict[str, tuple[Any, bool]]:
     for each in fields(cls):
         annotation = str(each.type).removesuffix(" | None")
         needed = repr(each.default) == repr(each.default_factory)  # neither is given
-        out[each.name] = (_ODD.get((cls.TYPE, each.name)) or _BY_ANNOTATION[annotation], needed)
+        odd = _req_id if each.name == "req_id" else _ODD.get((cls.TYPE, each.name))
+        out[each.name] = (odd or _BY_ANNOTATION[annotation], needed)
     return out
 
 

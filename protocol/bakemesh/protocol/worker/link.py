@@ -6,8 +6,9 @@
                                                  └──SHUTDOWN──→ DRAINING
     from everywhere: EOF ──→ CLOSED
 
-A CANCEL that comes when nothing is in flight is stale and ignored, for it may have crossed the answer. A
-missing key is the violation.
+A CANCEL that comes when nothing is in flight is stale and ignored, for it may have crossed the answer; the
+ERR that says "cannot" may cross the next request in turn. A missing key is the violation. What a worker
+answers without an engine (unknown types, broken headers) never enters the link: see `ends`.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ TABLE: dict[tuple[State, Event], State] = {
     **{(state, Event.EOF): State.CLOSED for state in State},
 }
 
+MOST_CANCELS = 64  # remembered at a time
+
 # request → what may end it, beside ERR
 ANSWERS: dict[str, str] = {
     h.Load.TYPE: h.Loaded.TYPE,
@@ -79,11 +82,16 @@ ANSWERS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The conversation as one end sees it: a value. `request`: what is in flight, by type and req_id."""
+    """The conversation as one end sees it: a value. `request`: what is in flight, by type and req_id.
+
+    `cancels`, `earlier`: req_ids of CANCELs that an ERR may still answer; `earlier` were sent before the
+    request that is in flight, and as a worker reads in order, its answer ends their time.
+    """
 
     state: State = State.HANDSHAKE
     request: tuple[str, str] | None = None
-    cancels: frozenset[str] = frozenset()  # req_ids of CANCELs that an ERR may still answer
+    cancels: frozenset[str] = frozenset()
+    earlier: frozenset[str] = frozenset()
 
     def after(self, header: Any) -> Link:
         """The link after this message, whoever sent it. Raises OutOfStep and changes nothing."""
@@ -92,14 +100,19 @@ class Link:
         if found is None:
             raise OutOfStep(f"{_named(header)} may not come while the link is {self.state}")
         if event is Event.REQUEST:
-            return Link(found, (header.TYPE, header.req_id))
+            self._check_new(header)
+            return Link(found, (header.TYPE, header.req_id), earlier=self.cancels)
         if event is Event.ANSWER:
             self._check_answer(header)
-            return replace(self, state=found, request=None)
+            return replace(self, state=found, request=None, earlier=frozenset())
+        if event is Event.CANCEL:
+            self._check_new(header)
+            return replace(self, state=found, cancels=self.cancels | {header.req_id})
+        if event is Event.CANNOT:
+            gone = frozenset({header.req_id})
+            return replace(self, state=found, cancels=self.cancels - gone, earlier=self.earlier - gone)
         if event is Event.PART:
             self._check_part(header)
-        if event is Event.CANCEL:
-            return replace(self, state=found, cancels=self.cancels | {header.req_id})
         return replace(self, state=found)
 
     def closed(self) -> Link:
@@ -109,11 +122,15 @@ class Link:
     def _event(self, header: Any) -> Event:
         if isinstance(header, h.Err):
             # One without a req_id answers what is in flight: the peer could not read it.
-            cannot = header.req_id is not None and header.req_id in self.cancels
-            return Event.CANNOT if cannot and header.req_id != (self.request or ("", ""))[1] else Event.ANSWER
-        if isinstance(header, h.Unknown):
-            return Event.REQUEST if header.req_id is not None else Event.PART
+            return Event.CANNOT if header.req_id in self.cancels | self.earlier else Event.ANSWER
         return _EVENTS[header.TYPE]
+
+    def _check_new(self, header: Any) -> None:
+        used = self.cancels | self.earlier
+        if header.req_id in used or (self.request is not None and header.req_id == self.request[1]):
+            raise OutOfStep(f"{_named(header)}: this req_id is in use")
+        if isinstance(header, h.Cancel) and len(self.cancels) >= MOST_CANCELS:
+            raise OutOfStep(f"{_named(header)}: more than {MOST_CANCELS} of them for one request")
 
     def _check_answer(self, header: Any) -> None:
         if self.request is None:
@@ -131,8 +148,6 @@ class Link:
             raise OutOfStep(f"{_named(header)} is no answer to {kind}")
 
     def _check_part(self, header: Any) -> None:
-        if isinstance(header, h.Unknown):
-            raise OutOfStep(f"a message of the unknown type {header.type!r} may not come now")
         if self.request is None or self.request != (h.GenerateStream.TYPE, header.req_id):
             raise OutOfStep(f"{_named(header)}: no such stream is in flight")
 
@@ -149,6 +164,5 @@ _EVENTS: dict[str, Event] = {
 
 
 def _named(header: Any) -> str:
-    kind = header.type if isinstance(header, h.Unknown) else header.TYPE
     req_id = getattr(header, "req_id", None)
-    return kind if req_id is None else f"{kind} {req_id!r}"
+    return str(header.TYPE) if req_id is None else f"{header.TYPE} {req_id!r}"

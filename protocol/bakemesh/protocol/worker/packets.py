@@ -1,7 +1,7 @@
 """Packets: a header and the raw frames that follow it, put together out of frames.
 
 Guarantees: a header that is refused (BadHeader) or not known (Unknown) is given out only when its raw frames
-were skipped, so that the next frame is a header again. Left out: which packet may come now (see `link`).
+were read and dropped, so that the next frame is a header again. Left out: which packet may come now (`link`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A header of a known type with a wrong field: to be answered ERR `bad_request`."""
+    """A header of a known type with a wrong field: to be answered ERR."""
 
     error: BadHeader
 
@@ -54,7 +54,7 @@ class PacketReader:
                 self._take_header(frame)
             else:
                 self._missing -= 1
-                self._data = frame
+                self._data = frame if isinstance(self._pending, Packet) else None
             if self._missing == 0:
                 return self._whole()
         return None

@@ -1,10 +1,10 @@
 """What an engine is: the seam between the worker's conversation and whatever computes.
 
 The worker calls one method at a time, from one thread. Before it calls, it has checked what needs no engine:
-the artifact's digest, the keys and values of the configuration (`worker.config`), that the counts add up to the
-ids, that no item is empty, that there are at most 256, and that every id is within the vocabulary that `info`
-tells. The engine checks what only it knows: lengths against its contexts, pooling against the model, grammars.
-It says no by EngineError; every other exception is answered `inference_failed`, and the worker lives on.
+the artifact's digest, the keys and values of the configuration (`worker.config`), that the counts add up to
+the ids, that no item is empty, that there are at most 256, and that every id is within the vocabulary that
+`info` tells. The engine checks what only it knows: lengths against its contexts, pooling, grammars. It says
+no by EngineError; every other exception is answered `inference_failed`, and the worker lives on.
 
 Token ids arrive as a memoryview of format "i" (native int32), items one after the other. Vectors and scores
 leave as a memoryview of float32 in native order, which on every supported platform is the wire's.
