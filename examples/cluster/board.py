@@ -1,4 +1,4 @@
-"""Shows the latest count and total as live values (`bakemesh watch`). A plain function: it runs in a thread."""
+"""Shows the latest count and total as live values (`bakemesh watch`). A plain function runs in a thread."""
 
 
 def crank(api):

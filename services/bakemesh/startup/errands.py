@@ -40,13 +40,21 @@ from bakemesh.startup.state import (
     Sent,
 )
 from bakemesh.startup.telling import Teller
-from bakemesh.supervisor import Bake, Closed, RecipeRejected, ResultTimeout, Supervisor, SupervisorError
+from bakemesh.supervisor import (
+    Bake,
+    Closed,
+    MessageTooLarge,
+    RecipeRejected,
+    ResultTimeout,
+    Supervisor,
+    SupervisorError,
+)
 
 log = logging.getLogger(__name__)
 RESULT_S, ANSWER_S = 1.0, 5.0
 # A Result may have been lost with the process that waited for it; before this a stream drops a second copy.
 AGAIN_S, AGAIN_MOST_S = 130.0, 3600.0
-FIRST_S, MOST_S = 0.1, 5.0
+FIRST_S, MOST_S, TOO_LARGE_S = 0.1, 5.0, 60.0
 
 
 class Errands:
@@ -85,6 +93,9 @@ class Errands:
             try:
                 recipe = await self.supervisor.prepare(xml, node=effect.node, node_id=effect.node_id)
                 break
+            except MessageTooLarge as error:  # no try mends it; another PsySpec does
+                self.tell.effect(Failed(effect.node_id, effect.node, str(error), TOO_LARGE_S))
+                await asyncio.sleep(TOO_LARGE_S)
             except (BusError, SupervisorError) as error:
                 await tries.again(error)
         sent = Sent(recipe.identity.recipe_id, effect.boot, effect.goal, effect.parts)

@@ -31,6 +31,7 @@ from bakemesh.startup.telling import Teller
 
 log = logging.getLogger(__name__)
 AGAIN_S = 2.0
+SOON_S, MOST_S = 0.2, 5.0
 
 
 class Watching:
@@ -99,6 +100,7 @@ class Watching:
         self.tell.components(status.node_id, status.node, ours)
 
     async def _read(self) -> None:
+        pause = SOON_S
         while True:
             await self._look.wait()
             self._look.clear()
@@ -117,6 +119,14 @@ class Watching:
                 status = _status(key, entry.value)
                 if status is not None and storage.claim_key(key) in entries and key not in self._latest:
                     self._take(status)
+            if storage.claim_key(self.desk.settings.node_id) not in entries:
+                continue  # the own Builder is not there; it will be heard
+            if (
+                not self.desk.state.up
+            ):  # it said that it is there before this listened, and keeps that in a moment
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, MOST_S)
+                self._look.set()
 
 
 def _status(key: str, value: bytes) -> SystemStatus | None:
