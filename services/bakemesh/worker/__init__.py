@@ -10,8 +10,9 @@ exactly one process to kill. Normative text: protocol/worker-v1.md.
 | `requests` | one handler a request: checks what an engine must never see |
 | `models` | loaded models by the names that the host knows them by |
 | `config` | the keys of a LOAD's runtime_config: one table |
+| `transport` | a Unix socket, or a named pipe |
 | `artifact` | opens a file once, proves its digest, hands on the open file |
 | `engines` | what computes: llama, fake |
 
-Standard library only up to the engine, which is imported at its first LOAD.
+Standard library only up to the engine: a worker starts anew after every crash.
 """
