@@ -2,7 +2,7 @@
 
 Guarantees: counts add up to the raw frame and every id is within the vocabulary before the engine hears of
 them (llama.cpp aborts on some that are not); an answer that could not be sent is refused before it is
-computed, where its size is known. Raises EngineError with the wire's code. Left out: the socket (see `serving`).
+computed, where its size is known. Raises EngineError with the wire's code. Left out: the socket (`serving`).
 """
 
 from __future__ import annotations
