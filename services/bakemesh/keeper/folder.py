@@ -72,12 +72,14 @@ class Folder:
         os.rename(IDENTITY + _NEW, IDENTITY, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def write_exit(self, text: bytes) -> bool:
-        """Says how it ended; False where the disk does not take it."""
+        """Says how it ended; False where the disk does not take it. In a folder that was removed nobody will
+        ever look: there it counts as said.
+        """
         try:
             os.pwrite(self._exit, text.ljust(_ROOM, b"\n"), 0)
             os.rename(EXIT + _NEW, EXIT, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except OSError:
-            return False
+            return os.fstat(self.fd).st_nlink == 0
         return True
 
     def withdraw(self) -> None:

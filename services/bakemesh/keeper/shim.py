@@ -143,7 +143,9 @@ class Shim(warden.Warden):
             if self.say(b"over", text) or saved:
                 return
             for fd, _ in self.poller.poll(SAVE_AGAIN_S * 1000):
-                if fd != self.wake:
+                if fd == self.wake:
+                    warden.drain(fd)  # the last deaths' word: unread it would end every wait at once
+                else:
                     self.heard(fd)
 
     def work(self) -> float | None:
