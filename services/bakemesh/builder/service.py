@@ -69,6 +69,7 @@ INTAKE, FORWARDING = "intake", "forwarding"
 # what is held on the hub (nothing can be given back to one that is away), for the connection.
 IN_S, STEPS_S, OUT_S, HELD_S, HELD_AWAY_S, BUS_S = 1.5, 6.5, 2.5, 1.5, 0.3, 2.5
 FOUND_S = 10.0  # for components that were not found again yet, where they are to end
+KILLED_S = 20.0  # for those that a machine too busy has not ended in the time that they had
 
 
 async def run(
@@ -369,6 +370,7 @@ class _Builder:
             if not self.components.started:
                 await within(FOUND_S, [self.components.start(copied=self.holder.copied)])
             await within(self.components.stop_s + HELD_S, [self.components.stop_all(end, end=True)])
+            await within(KILLED_S, [self.components.kill_all()])
         await within(HELD_S, [self.components.close()])
         if self.bus.connected:
             # What is said already shall be heard; what cannot be said in time is in the journal.

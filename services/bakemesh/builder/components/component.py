@@ -348,6 +348,14 @@ class Component:
             if swept.survivors:
                 log.error("component %s: survives KILL: %s", self.name, ", ".join(map(str, swept.survivors)))
 
+    async def kill(self) -> None:
+        """Ends what runs of it at once; its row stays as it is."""
+        self._unwanted.set()
+        if self._starting is not None and not self._starting.done():
+            await asyncio.wait({self._starting})
+        if self._shimmed is not None:
+            await self._shimmed.stop(0.0)
+
     # -- a Builder comes and goes
 
     async def recover(self) -> None:

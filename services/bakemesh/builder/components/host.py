@@ -75,12 +75,22 @@ class Components:
         depends = {one.name: one.life.spec.depends for one in self}
         for group in levels(names, depends):
             members = [self._by_name[name] for name in group if name in self._by_name]
-            for one in members:  # in reverse order of their start
-                await self.ask(one.name, Stop(reason, drained))
+            # In reverse order of their start, journaled together: hundreds are asked as fast as one.
+            await asyncio.gather(*(self.ask(one.name, Stop(reason, drained)) for one in members))
             grace_s = max((one.life.spec.shutdown_ms / 1000 for one in members), default=0.0)
-            late = [one for one in members if not await self._ended(one, grace_s + STOP_SLACK_S)]
+            ended = await asyncio.gather(*(self._ended(one, grace_s + STOP_SLACK_S) for one in members))
+            late = [one.name for one, over in zip(members, ended, strict=True) if not over]
             if late:
-                log.error("components that do not end: %s", ", ".join(one.name for one in late))
+                log.error("components that do not end: %s", ", ".join(late))
+
+    async def kill_all(self) -> None:
+        """Kills what still lives of any, after a `stop_all` that was broken off: the machine was too busy."""
+        late = [one for one in self if one.life.alive]
+        if late:
+            log.error(
+                "components that did not end in time are killed: %s", ", ".join(one.name for one in late)
+            )
+        await asyncio.gather(*(one.kill() for one in late))
 
     async def _ended(self, one: Component, seconds: float) -> bool:
         try:
