@@ -27,6 +27,8 @@ from bakemesh.processes.errors import (
 )
 from bakemesh.processes.keeper import Keeper
 from bakemesh.processes.minded import Minded
+from bakemesh.processes.nurse import Nurse
+from bakemesh.processes.nursery import Nursery
 from bakemesh.processes.shimmed import Shimmed
 from bakemesh.processes.spec import Exit, ProcessSpec, ShimExit, ShimSpec, Survivor, Swept
 from bakemesh.processes.strangers import reap_strangers
@@ -38,6 +40,8 @@ __all__ = [
     "KeeperFailed",
     "KeeperLost",
     "Minded",
+    "Nurse",
+    "Nursery",
     "ProcessError",
     "ProcessSpec",
     "Refusal",

@@ -25,8 +25,9 @@ from typing import Self
 from bakemesh.processes import cgroup, frames, marks
 from bakemesh.processes.cgroup import StepCgroup
 from bakemesh.processes.errors import KeeperFailed, KeeperLost, Refusal, SpawnRefused
-from bakemesh.processes.link import Link, Request
+from bakemesh.processes.link import READY_S, Link, Request
 from bakemesh.processes.minded import Minded
+from bakemesh.processes.nurse import Nurse
 from bakemesh.processes.orphans import Orphans, become_subreaper
 from bakemesh.processes.shimmed import Shimmed
 from bakemesh.processes.spec import ProcessSpec, ShimSpec, Swept
@@ -37,6 +38,7 @@ KEEPER_END_S = 3.0
 LISTEN_S = 1.0  # for a minder to hear that its start is not wanted any more; a hung mount can hold it
 LOST_S = 10.0  # no word from a keeper about a dead minder's step: say what is known
 LONGEST_PAUSE_S = 5.0
+NURSERY_READY_S = 120.0  # it imports much, and nobody waits for it so long
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +61,16 @@ def find_program() -> Path:
 class Keeper:
     """Starts processes; made by `Keeper.start`."""
 
-    def __init__(self, token: str, program: Path, python: str, options: Sequence[str]) -> None:
+    def __init__(
+        self, token: str, program: Path, python: Sequence[str], options: Sequence[str], kind: Nurse | None
+    ) -> None:
         self._token = token
         self._program = program
         self._python = python
         self._options = list(options)
+        self._kind = kind
         self._own_cgroup = cgroup.own_folder()
-        self._cgroup = StepCgroup.make(token)
+        self._cgroup = StepCgroup.make(token) if kind is None else None
         self._orphans = Orphans(token, self._cgroup)
         self._idents = itertools.count(1)
         self._minded: dict[int, Minded] = {}
@@ -76,6 +81,7 @@ class Keeper:
         self._up = asyncio.Event()
         self._closing = False
         self._closed = asyncio.Event()
+        self.dead = asyncio.Event()  # of a nurse: it ended, by itself or by `close`
         self._lingering: set[asyncio.Task[None]] = set()
         self._watcher: asyncio.Task[None] | None = None
         self.restarts = 0
@@ -88,13 +94,15 @@ class Keeper:
         program: Path | None = None,
         python: str | None = None,
         no_new_privileges: bool | None = None,
+        nurse: Nurse | None = None,
     ) -> Self:
         """Starts the keeper and returns once it takes requests.
 
         `token` names the owner (the same at each start on one state folder): steps carry it in their
         environment, so that `reap_strangers` finds them after a crash. `no_new_privileges` keeps steps from
         gaining rights by setuid programs, which this process could then not kill; by default it is set unless
-        this process is root. Raises KeeperFailed.
+        this process is root. A `nurse` takes components of its module only (`Nursery` sees to that), and is
+        not started again when it dies. Raises KeeperFailed.
         """
         if not token or "\0" in token or len(token) > 128:
             raise ValueError("a keeper's token has 1 to 128 characters and no NUL")
@@ -102,7 +110,8 @@ class Keeper:
             no_new_privileges = os.geteuid() != 0
         options = ["no-new-privileges"] if no_new_privileges else []
         become_subreaper()
-        keeper = cls(token, program or find_program(), python or sys.executable, options)
+        command = [python or sys.executable, *(("-I", "-S") if nurse is None else ())]
+        keeper = cls(token, program or find_program(), command, options, nurse)
         keeper._link = await keeper._open()
         keeper._up.set()
         keeper._watcher = asyncio.create_task(keeper._watch(), name="keeper")
@@ -169,7 +178,7 @@ class Keeper:
         try:
             await self._up.wait()
             link = self._link
-            if self._closing or link is None:
+            if self._closing or self.dead.is_set() or link is None:
                 raise KeeperLost("the keeper is closed: nothing can be started any more")
         except BaseException:
             request.theirs.close()
@@ -205,9 +214,7 @@ class Keeper:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
         if self._link is not None:
-            for request in self._link.take_unsent():
-                request.theirs.close()
-                request.minded.withdraw(KeeperLost("the keeper was closed before the start"))
+            self._withdraw_unsent(self._link, "the keeper was closed before the start")
             for minded in list(self._minded.values()):
                 self._discard(minded, self._link)
         await self._all_over(CLOSE_S)
@@ -226,6 +233,7 @@ class Keeper:
         await asyncio.gather(*self._lingering, return_exceptions=True)
         if self._cgroup is not None:
             self._cgroup.remove()
+        self.dead.set()
         self._closed.set()
 
     async def __aenter__(self) -> Self:
@@ -329,15 +337,28 @@ class Keeper:
             self._lingering.add(task)
             task.add_done_callback(self._lingering.discard)
 
+    @staticmethod
+    def _withdraw_unsent(link: Link, why: str) -> None:
+        for request in link.take_unsent():
+            request.theirs.close()
+            request.minded.withdraw(KeeperLost(why))
+
     async def _open(self) -> Link:
         link = Link(self._on_frame)
-        environment = {**os.environ, marks.KEEPER_VARIABLE: self._token}
+        given = os.environ if self._kind is None else self._kind.environment
+        environment = {**given, marks.KEEPER_VARIABLE: self._token}
         for name in (marks.STEP_VARIABLE, marks.UP_VARIABLE):
             environment.pop(name, None)
-        options = list(self._options)
+        options = [*self._options, *(() if self._kind is None else self._kind.options)]
         if self._cgroup is not None:
             options.append(f"cgroup={self._cgroup.folder}")
-        await link.open(self._program, self._python, environment, options)
+        await link.open(
+            self._program,
+            self._python,
+            environment,
+            options,
+            READY_S if self._kind is None else NURSERY_READY_S,
+        )
         return link
 
     async def _watch(self) -> None:
@@ -346,6 +367,11 @@ class Keeper:
             assert self._link is not None
             dead = self._link
             await dead.ended.wait()
+            if self._kind is not None:
+                self.dead.set()
+                self._after(dead, await self._orphans.sweep())
+                self._withdraw_unsent(dead, "the nursery died before the start")
+                return
             self._up.clear()
             log.error("the keeper died; its steps end and a new one is started", extra={"pid": dead.pid})
             self._after(dead, await self._orphans.sweep())

@@ -16,7 +16,7 @@ import os
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,17 +64,19 @@ class Link:
     async def open(
         self,
         program: Path,
-        python: str,
+        python: Sequence[str],
         environment: Mapping[str, str],
-        options: list[str],
+        options: Sequence[str],
+        ready_s: float = READY_S,
     ) -> None:
-        """Starts the keeper and waits until it takes requests. Raises KeeperFailed."""
+        """Starts the keeper and waits until it takes requests. `python`: the interpreter and its flags.
+        Raises KeeperFailed."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
                 # Without a preexec_fn this is a vfork: it costs the same however large this process is.
                 self._process = subprocess.Popen(  # noqa: ASYNC220 - a millisecond, once in a keeper's life
-                    [python, "-I", "-S", str(program), str(theirs.fileno()), *options],
+                    [*python, str(program), str(theirs.fileno()), *options],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
@@ -83,21 +85,21 @@ class Link:
                 )
             except OSError as wrong:
                 ours.close()
-                raise KeeperFailed(f"cannot start the keeper with {python!r}: {wrong}") from wrong
+                raise KeeperFailed(f"cannot start the keeper with {python[0]!r}: {wrong}") from wrong
         self._socket = ours
         ours.setblocking(False)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._on_end)
         self._loop.add_reader(ours, self._readable)
         try:
-            async with asyncio.timeout(READY_S):
+            async with asyncio.timeout(ready_s):
                 await self._ready
         except (TimeoutError, asyncio.CancelledError) as wrong:
             self.kill()
             await self.ended.wait()
             if isinstance(wrong, asyncio.CancelledError):
                 raise
-            raise KeeperFailed(f"the keeper ({program}) did not answer within {READY_S:.0f} s") from wrong
+            raise KeeperFailed(f"the keeper ({program}) did not answer within {ready_s:.0f} s") from wrong
         except KeeperFailed:
             self.kill()
             await self.ended.wait()

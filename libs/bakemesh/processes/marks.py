@@ -2,14 +2,15 @@
 
 | mark | on | inherited through | read |
 |---|---|---|---|
-| `BAKEMESH_KEEPER=<token>` in the environment | keeper, minders, shims | fork | same user |
+| `BAKEMESH_KEEPER=<token>` in the environment | keeper, nursery, minders, shims | fork | same user |
 | `BAKEMESH_STEP_OF=<token>` in the environment | steps | fork, exec; lost by `env -i` | same user |
 | `BAKEMESH_INSTANCE=<instance>` in the environment | components | fork, exec; lost by `env -i` | same user |
 | a limit of file locks, which has no effect | components, shims | fork, exec, `env -i` | anyone |
 | raised `oom_score_adj` | steps; components less | fork, exec, `env -i` | anyone, zombies too |
 | cgroup | keeper, minders, steps, where one can be made | everything | anyone, zombies too |
-| command name | keeper, minders, shims | fork | anyone, zombies too |
+| command name | keeper, nursery, minders, shims | fork | anyone, zombies too |
 
+A component that was forked and not executed writes its environment where the kernel looks for it.
 What outlives its Builder (shims, components) has none of the marks by which steps are swept.
 """
 
@@ -27,6 +28,7 @@ INSTANCE_VARIABLE = "BAKEMESH_INSTANCE"
 # Who has it dies with `bakemesh up`, by its guard. No component may, so no keeper does: a shim is its fork.
 UP_VARIABLE = "_BAKEMESH_UP"
 KEEPER_NAME = b"bakemesh-keeper"
+NURSERY_NAME = b"bakemesh-nurse"
 MINDER_NAME = b"bakemesh-minder"
 SHIM_NAME = b"bakemesh-shim"
 # Steps are to go first when memory runs out, then components, long before the Builder. Odd on purpose: nobody
@@ -51,10 +53,13 @@ def step_oom_score() -> int | None:
 
 
 def component(spec: ProcessSpec, instance: str) -> ProcessSpec:
-    """A component's process with its own mark, and none of those that die with somebody."""
-    others = (STEP_VARIABLE, KEEPER_VARIABLE, UP_VARIABLE)
+    """A component's process with its own mark, and none of those that die with somebody.
+
+    The mark comes first: a fork that shows its environment has room for the beginning, whatever follows.
+    """
+    others = (STEP_VARIABLE, KEEPER_VARIABLE, UP_VARIABLE, INSTANCE_VARIABLE)
     env = {name: value for name, value in spec.env.items() if name not in others}
-    return replace(spec, env={**env, INSTANCE_VARIABLE: instance})
+    return replace(spec, env={INSTANCE_VARIABLE: instance, **env})
 
 
 def component_mark(instance: str) -> int:

@@ -92,7 +92,7 @@ class Orphans:
     def _is_step(self, pid: int) -> bool:
         if pid in self._known:
             return True
-        if proc.name(pid) in (marks.KEEPER_NAME, marks.SHIM_NAME):
+        if proc.name(pid) in (marks.KEEPER_NAME, marks.NURSERY_NAME, marks.SHIM_NAME):
             return False
         if self._score is not None and marks.oom_score(pid) == self._score:
             return True

@@ -79,7 +79,8 @@ class ShimSpec:
     `instance` names this start of it for good (1 to 128 visible ASCII characters, never used again); it is in
     the environment of the process as BAKEMESH_INSTANCE. Its output goes to `out.log` in `folder`, turned over
     at `log_bytes`, with `log_files` older ones kept. `memory_max_bytes` is of all its processes together,
-    `cpu_share` in cores. Raises ValueError.
+    `cpu_share` in cores. `module`: it is this Python module, `argv` is (this interpreter, "-m", module,
+    argument…), and a `Nursery` may fork it. Raises ValueError.
     """
 
     process: ProcessSpec
@@ -89,6 +90,7 @@ class ShimSpec:
     log_files: int = 3
     memory_max_bytes: int | None = None
     cpu_share: float | None = None
+    module: str | None = None
 
     def __post_init__(self) -> None:
         check_instance(self.instance)

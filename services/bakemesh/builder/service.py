@@ -27,7 +27,7 @@ from bakemesh.builder.components.boot import Boot, settle_boot
 from bakemesh.builder.components.component import Ground
 from bakemesh.builder.components.desk import open_desk
 from bakemesh.builder.components.host import Components
-from bakemesh.builder.components.launch import Place
+from bakemesh.builder.components.launch import Place, nurse
 from bakemesh.builder.components.orders import Orders
 from bakemesh.builder.components.reports import Reports
 from bakemesh.builder.controls import Controls
@@ -56,7 +56,7 @@ from bakemesh.bus.discovery import announce
 from bakemesh.bus.inbox import Inbox
 from bakemesh.bus.streams import Sizes, ensure_node_streams
 from bakemesh.bus.writer import StreamWriter
-from bakemesh.processes import Keeper, reap_strangers
+from bakemesh.processes import Keeper, Nursery, reap_strangers
 from bakemesh.protocol import storage
 from bakemesh.protocol.builder.spec import Limits
 from bakemesh.protocol.envelope import VERSION
@@ -97,11 +97,13 @@ async def run(
             log.warning("%d processes that a dead Builder left behind were killed", swept.killed)
         keeper = await Keeper.start(holder.owner)
         stack.push_async_callback(keeper.close)
+        nursery = Nursery(keeper, holder.owner, nurse(settings.environment))
+        stack.push_async_callback(nursery.close)
         bus = await unless(stop, Bus.connect(settings.bus))
         if bus is None:
             return
         stack.push_async_callback(_close, bus)
-        builder = _Builder(settings, clock, folder, holder, boot, journal, keeper, bus)
+        builder = _Builder(settings, clock, folder, holder, boot, journal, keeper, nursery, bus)
         end: str | None = None  # why the components are to end with this Builder
         try:
             if await unless(stop, builder.start()):
@@ -139,11 +141,13 @@ class _Builder:
         boot: Boot,
         journal: Journal,
         keeper: Keeper,
+        nursery: Nursery,
         bus: Bus,
     ) -> None:
         self.settings, self.clock, self.bakes = settings, clock, folder.bakes
         self.holder, self.boot = holder, boot
-        self.journal, self.keeper, self.bus = journal, keeper, bus
+        self.journal, self.bus = journal, bus
+        self.keeper, self.nursery = keeper, nursery
         self.components = Components(lambda components: self._ground(components, folder.components))
         mesh, node_id = bus.mesh, settings.node_id
         self.status = self._outbox(storage.status_stream(mesh, node_id), "outbox_status", 2**40)
@@ -202,6 +206,7 @@ class _Builder:
         return Ground(
             journal=self.journal,
             keeper=self.keeper,
+            nursery=self.nursery,
             bus=bus,
             clock=self.clock,
             place=place,

@@ -1,4 +1,5 @@
-"""The keeper's program: `python -I -S keeper.py FD [no-new-privileges] [cgroup=FOLDER]`.
+"""The keeper's program: `python -I -S keeper.py FD [no-new-privileges] [cgroup=FOLDER]`; with
+`preload=MODULE` it is a nursery (`nursery.py`).
 
 FD is a SEQPACKET socket whose other end is the Builder's.
 
@@ -19,12 +20,16 @@ from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from bakemesh.keeper import kernel, limits, minder, shim, tree, warden, wire
+    from collections.abc import Callable
+
+    from bakemesh.keeper import kernel, launch, limits, minder, nursery, shim, tree, warden, wire
 else:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import kernel
+    import launch
     import limits
     import minder
+    import nursery
     import shim
     import tree
     import warden
@@ -40,8 +45,9 @@ OOM_RAISE, OOM_RAISE_COMPONENTS, OOM_HIGHEST = 503, 307, 1000
 class Keeper:
     """Requests in, minders out."""
 
-    def __init__(self, connection: socket) -> None:
+    def __init__(self, connection: socket, begin: "Callable[[wire.Start, list[int]], int]") -> None:
         self.connection = connection
+        self.begin = begin  # starts a component
         self.me = os.getpid()
         self.itself = os.pidfd_open(self.me)  # minders watch it: opened here, it can be no other process
         self.owner = owner_of(connection)
@@ -122,7 +128,7 @@ class Keeper:
             os.close(self.wake)
             wake = wake_on_child()
             if wire.is_shim(frame):
-                shim.mind(control, frame, fds, self.owner, self.itself, wake, self.shim_scores)
+                shim.mind(control, frame, fds, self.owner, self.itself, wake, self.shim_scores, self.begin)
             else:
                 minder.mind(control, frame, fds, self.owner, self.itself, wake, self.scores)
             code = 0
@@ -218,18 +224,24 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(connection.fileno(), False)
     kernel.name(NAME)
     kernel.become_subreaper()
-    cgroup = ""
+    cgroup = module = ""
     for option in arguments[1:]:
         if option == "no-new-privileges":
             kernel.no_new_privileges()
         elif option.startswith("cgroup="):
             cgroup = option.removeprefix("cgroup=")
             limits.enter(os.fsencode(cgroup))  # a net: where that fails it goes on without
+        elif option.startswith("preload="):
+            module = option.removeprefix("preload=")
     for number in IGNORED:
         signal(number, SIG_IGN)
     signal(SIGCHLD, SIG_DFL)  # an ignored one, inherited, would make every exit code read as 0
     pthread_sigmask(SIG_SETMASK, ())
-    keeper = Keeper(connection)
+    begin = launch.execute
+    if module:
+        kernel.name(nursery.NAME)
+        begin = nursery.Nursery(module).bear
+    keeper = Keeper(connection, begin)
     # What a collection touches is copied in every minder: nothing here makes cycles.
     gc.collect()
     gc.disable()

@@ -13,6 +13,8 @@ from errno import EACCES, ENOENT, ENOTDIR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bakemesh.keeper.wire import Start
 
 HIGHEST_SIGNAL = 64
@@ -27,22 +29,8 @@ class Refused(Exception):
         self.number = number
 
 
-def launch(request: "Start", stdio: list[int], own_score: int, step_score: int) -> int:
-    """Starts the process and returns its pid. Raises Refused."""
-    if request.cwd:
-        try:
-            os.chdir(request.cwd)
-        except OSError as wrong:
-            raise Refused(b"cwd", wrong.errno or 0) from None
-    set_oom_score(step_score)
-    try:
-        return _execute(request, stdio)
-    finally:
-        set_oom_score(own_score)
-        os.chdir("/")  # no mount is held busy for the step's life
-
-
-def _execute(request: "Start", stdio: list[int]) -> int:
+def execute(request: "Start", stdio: list[int]) -> int:
+    """Starts the program and returns its pid. Raises Refused."""
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_DUP2, fd, target)
         if fd >= 0
@@ -74,6 +62,28 @@ def _execute(request: "Start", stdio: list[int]) -> int:
             else:
                 raise Refused(b"exec", wrong.errno or 0) from None
     raise Refused(b"exec", denied or missing or ENOENT)
+
+
+def launch(
+    request: "Start",
+    stdio: list[int],
+    own_score: int,
+    step_score: int,
+    begin: "Callable[[Start, list[int]], int]" = execute,
+) -> int:
+    """Starts the process, by `begin` where folder and score are as they must be, and returns its pid.
+    Raises Refused."""
+    if request.cwd:
+        try:
+            os.chdir(request.cwd)
+        except OSError as wrong:
+            raise Refused(b"cwd", wrong.errno or 0) from None
+    set_oom_score(step_score)
+    try:
+        return begin(request, stdio)
+    finally:
+        set_oom_score(own_score)
+        os.chdir("/")  # no mount is held busy for the step's life
 
 
 def _candidates(request: "Start") -> list[bytes]:

@@ -17,6 +17,7 @@ from time import monotonic, time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
+    from collections.abc import Callable
 
     from bakemesh.keeper import folder, kernel, launch, limits, logs, tree, warden, wire
 else:
@@ -59,14 +60,14 @@ class Shim(warden.Warden):
 
     # The start
 
-    def start(self, scores: tuple[int, int]) -> None:
-        """Starts the main process. Raises launch.Refused, OSError."""
+    def start(self, scores: tuple[int, int], begin: "Callable[[wire.Start, list[int]], int]") -> None:
+        """Starts the main process by `begin`. Raises launch.Refused, OSError."""
         self.identify()  # before: a Builder that dies now must find who starts it
         if self.order.leave and not limits.enter(self.order.leave):
             raise launch.Refused(b"cgroup", EBUSY)
         self.limits.enter()
         self.began = time()
-        self.main = launch.launch(self.order.start, [-1, self.log.fd, self.log.fd], *scores)
+        self.main = launch.launch(self.order.start, [-1, self.log.fd, self.log.fd], *scores, begin)
         if self.limits.cgroup:
             limits.enter(self.order.leave)
         self.start_time = tree.start_time(self.main)
@@ -236,8 +237,10 @@ def mind(
     keeper: int,
     wake: int,
     scores: tuple[int, int],
+    begin: "Callable[[wire.Start, list[int]], int]",
 ) -> None:
-    """The life of a shim, after the fork. `scores` are the oom_score_adj of its own and of components."""
+    """The life of a shim, after the fork. `scores` are the oom_score_adj of its own and of components;
+    `begin` starts a component (`launch.execute`, or a nursery's fork)."""
     warden.settle(NAME)
     _, memory = wire.split_fds(wire.stdio_letters(frame), fds)
     order = wire.parse_order(wire.whole(frame, memory))
@@ -257,7 +260,7 @@ def mind(
         os.dup2(target, number)
     os.close(null)
     try:
-        shim.start(scores)
+        shim.start(scores, begin)
     except launch.Refused as wrong:
         shim.refuse(wrong.stage, wrong.number)
     except OSError as wrong:

@@ -69,7 +69,7 @@ async def test_a_component_gets_its_environment_and_nothing_that_dies_with_someb
     async with Components(tmp_path) as components, await Keeper.start(new_marker()) as keeper:
         spec = components.spec(["/usr/bin/env"], env=env)
         await (await keeper.launch(spec)).ended()
-        assert components.text().splitlines() == ["ONE=1", f"BAKEMESH_INSTANCE={spec.instance}"]
+        assert components.text().splitlines() == [f"BAKEMESH_INSTANCE={spec.instance}", "ONE=1"]
 
 
 async def test_a_component_gets_a_session_null_stdin_one_file_for_output_and_no_descriptor_of_ours(

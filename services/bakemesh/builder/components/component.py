@@ -54,6 +54,7 @@ from bakemesh.bus.posts import ensure_posts
 from bakemesh.processes import (
     Keeper,
     KeeperLost,
+    Nursery,
     ProcessSpec,
     ShimExit,
     Shimmed,
@@ -75,6 +76,7 @@ class Ground:
 
     journal: Journal
     keeper: Keeper
+    nursery: Nursery
     bus: Bus
     clock: Clock
     place: launch.Place
@@ -266,6 +268,8 @@ class Component:
             if why := launch.missing(spec):
                 self.tell(NotLaunched(instance, why))
                 return
+            if launch.program_of(spec) == launch.HOST:
+                ground.nursery.warm()  # comes up meanwhile
             folder = await asyncio.to_thread(launch.prepare, spec, ground.place, instance)
             await self._ensure_posts(spec)
             if self._unwanted.is_set():
@@ -276,11 +280,12 @@ class Component:
                 launch.environment_of(spec, ground.place, instance),
                 folder / launch.DATA,
             )
-            shimmed = await ground.keeper.launch(
+            shimmed = await ground.nursery.launch(
                 ShimSpec(
                     process=process,
                     folder=folder,
                     instance=instance,
+                    module=launch.program_of(spec),
                     memory_max_bytes=spec.memory_max_bytes,
                     cpu_share=spec.cpu_share,
                 )

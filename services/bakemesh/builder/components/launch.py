@@ -1,8 +1,9 @@
 """What is started for a component: its program, its environment, and what a crank host is told.
 
 A crank that is a script runs in `python -m bakemesh.crankhost`, a service in `python -m bakemesh.<service>`,
-each with the path of `start.json`; a command is run as it is. Everything lies in the component's own folder,
-which nobody else may look into. Left out: launching itself (see `component`).
+each with the path of `start.json`; a command is run as it is. Where it can be, a script's host is a fork of a
+nursery. Everything lies in the component's own folder, which nobody else may look into. Left out: launching
+itself (see `component`).
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from bakemesh.bus.settings import Tls
+from bakemesh.processes import Nurse
 from bakemesh.protocol.builder.spec.component import CommandCrank, ComponentSpec, ScriptCrank
 
 START, DATA = "start.json", "data"
 HOST = "bakemesh.crankhost"
+PRELOAD = "bakemesh.crankhost.preload"  # all that it needs
+COMMON = {"PYTHONUNBUFFERED": "1"}  # in every component's environment, unless it is set otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,12 @@ def environment_of(spec: ComponentSpec, place: Place, instance: str) -> dict[str
     for parameter in spec.parameters:
         word = "".join(each if each.isalnum() else "_" for each in parameter.name.upper())
         said[f"BAKEMESH_PARAM_{word}"] = str(parameter.value)
-    return {"PYTHONUNBUFFERED": "1", **place.environment, **dict(spec.env), **said}
+    return {**COMMON, **place.environment, **dict(spec.env), **said}
+
+
+def nurse(environment: Mapping[str, str]) -> Nurse:
+    """The nursery for crank hosts that start from this chosen list."""
+    return Nurse(HOST, preload=PRELOAD, common={**COMMON, **environment})
 
 
 def told(spec: ComponentSpec, place: Place, instance: str) -> str:
