@@ -108,13 +108,14 @@ class NodeLife:
         self._stop_components, self._resume_components = stop_components, resume_components
         self._news = asyncio.Event()
         self._stopped: Drain | None = None  # for which the components are stopped
-        self._left = False  # the node was taken out of work, and components may have been stopped for it
+        # Components may have been stopped for it: by an earlier Builder too, dead before it resumed them.
+        self._left = True
         self._told: set[Session] = set()  # bakes that were cancelled by it
         self.drain = read(get_meta(kitchen.journal.db, KEY), boot)
         if self.drain is not None:
             log.info("the node was draining when its Builder stopped; it goes on draining")
             kitchen.draining = True
-            self._news.set()
+        self._news.set()
 
     # -- asked
 

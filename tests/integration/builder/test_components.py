@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from bakemesh.builder.components.launch import Place
+from bakemesh.builder.components.probe import Prober
 from bakemesh.bus import Bus
 from bakemesh.bus.replies import received
+from bakemesh.processes import Keeper
 from bakemesh.protocol.admit import Delivery
 from bakemesh.protocol.builder.messages import BakeSuccess, Result
 from bakemesh.protocol.builder.node import ComponentReport, ComponentWatch, RestartComponent
+from bakemesh.protocol.builder.spec.component import CommandCrank, ComponentSpec, Health
 from bakemesh.protocol.subjects import NO_KEY, build, pattern
 from bakemesh.supervisor import Supervisor
 from support.mesh import Mesh, mesh
@@ -243,6 +249,15 @@ async def test_a_probe_that_hangs_is_missed_and_nothing_of_it_is_left(hall: Hall
         return found
 
     await eventually(lambda: not hanging(), what="the end of the probe's processes")
+
+
+async def test_a_keeper_that_is_lost_says_nothing_about_a_component(tmp_path: Path) -> None:
+    keeper = await Keeper.start(uuid.uuid4().hex)
+    await keeper.close()
+    spec = ComponentSpec(name="m", crank=CommandCrank(argv=("true",)), health=Health(argv=("true",)))
+    place = Place(folder=tmp_path, node="A", node_id="a", mesh="m", nats=(), environment={})
+    prober = Prober(spec, "i", place, keeper, cast(Bus, None), lambda _why: None, lambda: True)
+    assert await prober.once() is None
 
 
 async def test_health_by_a_subject_of_its_own_is_any_answer(hall: Hall) -> None:

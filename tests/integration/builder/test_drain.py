@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,47 @@ async def test_a_resume_after_a_restart_starts_what_the_drain_stopped(tmp_path: 
 
         await eventually(ready, what="the component ready again")
         assert (await ops.control_component(ComponentVerb.STOP, "one")).accepted
+
+
+def noted(net: Mesh, key: str, value: str) -> None:
+    """What the journal of a Builder that is dead would hold had it died elsewhere."""
+    with closing(sqlite3.connect(net.node.state / "journal.db")) as db, db:
+        assert db.execute("UPDATE meta SET value=? WHERE key=?", (value, key)).rowcount == 1
+
+
+async def test_a_builder_that_died_over_a_resume_is_followed_by_one_that_carries_it_out(
+    tmp_path: Path,
+) -> None:
+    async with operated(tmp_path) as (net, boss, ops, _), board(boss.bus) as seen:
+        assert isinstance(await (await boss.bake(recipe(module("one")))).outcome(), BakeSuccess)
+        await ops.control_node(NodeVerb.DRAIN, "alpha")
+        await becomes(boss, NodeState.DRAINED)
+        await net.node.kill9()
+        noted(net, "drain", "")  # the Resume was journaled, and no component was asked yet
+        await net.node.start()
+        await seen.until("one", "ready")
+        assert (await ops.control_component(ComponentVerb.STOP, "one")).accepted
+        await seen.until("one", "stopped")
+
+
+async def test_a_resume_starts_nothing_that_a_drain_of_an_earlier_boot_stopped(tmp_path: Path) -> None:
+    async with operated(tmp_path) as (net, boss, ops, _), board(boss.bus) as seen:
+        assert isinstance(await (await boss.bake(recipe(module("one")))).outcome(), BakeSuccess)
+        await ops.control_node(NodeVerb.DRAIN, "alpha")
+        await becomes(boss, NodeState.DRAINED)
+        await net.node.kill9()
+        noted(net, "machine boot", "another")
+        await net.node.start()
+        await seen.until("one", lambda row: "earlier start" in row["reason"])
+        await ops.control_node(NodeVerb.DRAIN, "alpha")
+        await becomes(boss, NodeState.DRAINED)
+        await ops.control_node(NodeVerb.RESUME, "alpha")
+        bake = await boss.bake(recipe(module("two")), node_id="alpha")
+        assert isinstance(await bake.outcome(), BakeSuccess)
+        assert {row.name: row.state for row in await boss.components("alpha")}["one"] == "stopped"
+        assert instances("one", net.node.state) == []
+        assert (await ops.control_component(ComponentVerb.STOP, "two")).accepted
+        await seen.until("two", "stopped")
 
 
 async def test_down_ends_the_components_and_the_next_start_of_the_node_is_a_new_one(tmp_path: Path) -> None:

@@ -372,7 +372,7 @@ class Component:
         if self.row.boot != self.ground.boot:
             if instance is not None:
                 await self._end_bygone(instance)
-            if life.state is not State.STOPPED:
+            if life.state is not State.STOPPED or life.drained:  # no Resume of this one starts it
                 await self.apply(Bygone("an earlier start of the node; not started in this one"))
         elif instance is None:
             await self.apply(Recovered())

@@ -140,6 +140,8 @@ class _Turn:
 
     def stop(self, event: Stop) -> None:
         life = self.life
+        if life.state is State.STOPPING and life.after is After.REMOVE:
+            return  # it ends, and is forgotten: whoever asked for that was answered
         if event.drained and life.state in (State.STOPPED, State.ENDED) and not life.drained:
             return  # it did not run: a Resume must not start it
         if event.drained and life.state is State.STOPPING and life.after is not After.START:
@@ -169,6 +171,8 @@ class _Turn:
         self.effects.append(End(life.instance, life.spec.shutdown_ms / 1000))
 
     def bygone(self, reason: str) -> None:
+        if self.life.state is State.STOPPING and self.life.after is After.REMOVE:
+            self.effects.append(Forget())
         if self.life.alive:
             self.set(state=move(State.STOPPING, Move.HALT), instance=None, pid=0)
         elif self.life.state is not State.STOPPED:

@@ -14,7 +14,7 @@ from pathlib import Path
 from bakemesh.builder.components.launch import DATA, Place, environment_of
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusClosed, BusError, NoResponder, NotConnected, RequestTimeout
-from bakemesh.processes import Keeper, ProcessSpec, SpawnRefused
+from bakemesh.processes import Keeper, KeeperLost, ProcessSpec, SpawnRefused
 from bakemesh.protocol.builder.spec.component import ComponentSpec, Health
 from bakemesh.protocol.message import GenericMessage
 from bakemesh.protocol.rights import builder_name
@@ -69,6 +69,8 @@ class Prober:
         del environment["BAKEMESH_INSTANCE"]
         try:
             minded = await self._keeper.spawn(ProcessSpec(self.health.argv, environment, folder))
+        except KeeperLost:
+            return None
         except SpawnRefused as error:
             return f"{error}"
         try:

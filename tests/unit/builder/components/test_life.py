@@ -221,6 +221,21 @@ def test_remove_forgets_it_only_when_nothing_of_it_lives():
     assert world.ends(-15).effects == [Forget()]
 
 
+@pytest.mark.parametrize(
+    "between", [Stop("the node was asked down"), Stop("drained", drained=True), Remove()], ids=str
+)
+def test_a_remove_that_was_accepted_is_carried_out_whatever_comes_before_its_end(between: lives.Event):
+    world = started().ready().tell(Remove()).tell(between)
+    assert world.ends(-15).effects == [Forget()]
+    assert world.tell(Resume()).effects == []
+
+
+def test_a_remove_is_carried_out_by_the_next_start_of_the_node():
+    world = started().ready().tell(Remove())
+    world.running.clear()
+    assert world.tell(Bygone("earlier start of the node")).effects == [Forget()]
+
+
 def test_a_drain_is_undone_by_a_resume_and_touches_nobody_who_did_not_run():
     world = started().ready().tell(Stop("drained", drained=True)).ends(-15)
     assert isinstance(world.tell(Resume()).effects[0], Launch)
