@@ -34,11 +34,13 @@ from _signal import (  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from bakemesh.keeper import guise, launch
+    from bakemesh.keeper import guise, kernel, launch, tree
     from bakemesh.keeper.wire import Start
 else:
     import guise
+    import kernel
     import launch
+    import tree
 
 NAME = b"bakemesh-nurse"
 FAILED, NOT_FLUSHED = 70, 120
@@ -50,7 +52,7 @@ class Nursery:
 
     def __init__(self, module: str) -> None:
         conceal(os.path.dirname(os.path.abspath(__file__)))
-        self.room = guise.Room()
+        self.room = guise.Room(tree.stat(os.getpid()))
         import importlib
         import runpy  # noqa: F401 - not in the first component
 
@@ -94,8 +96,8 @@ class Nursery:
         import time
 
         os.environ.clear()  # C holds none of the old texts any more, which are overwritten
-        name = os.path.basename(request.argv[0])[:15]
-        self.room.show(request.argv, request.env, name)
+        self.room.show(request.argv, request.env)
+        kernel.name(os.path.basename(request.argv[0]))
         os.environb.update(request.env)
         time.tzset()
 

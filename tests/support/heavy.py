@@ -1,0 +1,7 @@
+"""Imports much: what a nursery preloads."""
+
+import ssl
+
+import pydantic
+
+__all__ = ["pydantic", "ssl"]
