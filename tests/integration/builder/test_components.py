@@ -196,11 +196,11 @@ async def test_live_values_are_kept_within_bounds_and_go_with_their_instance(hal
         subject = build(hall.own.mesh, "alpha", party, NO_KEY, ComponentWatch.TYPE)
         await hall.own.publish(subject, ComponentWatch(component="m", key=key, value=value))
 
-    for number in range(40):
+    for number in range(80):
         await tell(f"k{number}", str(number))
-    await tell("k39", "last")
-    row = await hall.seen.until("m", lambda row: row["watch"].get("k39") == "last")
-    assert len(row["watch"]) == 32
+    await tell("k79", "last")
+    row = await hall.seen.until("m", lambda row: row["watch"].get("k79") == "last")
+    assert len(row["watch"]) == 72
     assert "k0" not in row["watch"]
     os.kill(row["pid"], signal.SIGKILL)
     await hall.seen.until(
@@ -305,9 +305,10 @@ async def test_limits_that_cannot_be_held_are_said_once(hall: Hall) -> None:
     await hall.seen.until("m", "ready")
     async with hall.net.connect("boss") as bus:
         await order(bus, "Restart", "m", issuer="boss")
-    await hall.seen.until("m", "ready")
+    row = await hall.seen.until("m", "ready")
     if not cgroups.exists() or "cpu" not in cgroups.read_text():
         await eventually(lambda: hall.net.node.log.read_text().count("cpu-share is not held") == 1)
+        assert "cpu-share is not held" in row["reason"]
 
 
 async def test_components_are_stopped_those_first_that_depend_on_others(hall: Hall) -> None:

@@ -66,7 +66,7 @@ from bakemesh.processes import (
 from bakemesh.protocol.builder.spec.component import ComponentSpec
 
 log = logging.getLogger(__name__)
-WATCHED = 32  # live values that are kept of a component
+WATCHED = 72  # live values that are kept of a component: a crank's 64, and its host's own
 LOST_PAUSE_S = 0.1
 
 
@@ -119,7 +119,7 @@ class Component:
         self._ends: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._actor: asyncio.Task[None] | None = None
-        self._unheld = ""
+        self.unheld = ""  # which of its limits the system does not hold
 
     @property
     def name(self) -> str:
@@ -335,8 +335,8 @@ class Component:
                 lambda: self.life.state is State.STARTING,
             )
             self._task(prober.run(), self._tasks, "probing")
-        if (said := _unheld(life.spec, shimmed.held)) != self._unheld:
-            self._unheld = said
+        if (said := _unheld(life.spec, shimmed.held)) != self.unheld:
+            self.unheld = said
             if said:
                 log.warning("component %s: %s", self.name, said)
         return Launched(instance, shimmed.pid)

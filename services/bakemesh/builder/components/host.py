@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bakemesh.builder.components import launch
@@ -32,6 +32,7 @@ from bakemesh.protocol.builder.spec.component import (
 log = logging.getLogger(__name__)
 REASON_BYTES = 2048  # of a reason and its traceback in SystemStatus
 REASONS_BYTES = 128 * 1024  # of all of them
+WATCHES_BYTES = 256 * 1024  # of all live values: the whole must fit into one message of the server
 STOP_SLACK_S = 2.0  # beside its grace, for a component to be seen to have ended
 
 
@@ -129,8 +130,9 @@ class Components:
 
     def rows(self) -> list[dict[str, Any]]:
         """For SystemStatus, in order of creation."""
-        room = min(REASON_BYTES, REASONS_BYTES // max(1, len(self._by_name)))
-        return [_told(one, room) for one in self]
+        count = max(1, len(self._by_name))
+        room = min(REASON_BYTES, REASONS_BYTES // count)
+        return [_told(one, room, WATCHES_BYTES // count) for one in self]
 
     def deliver_to(self, type_: str) -> list[tuple[str, str]]:
         """(component, trigger) of each ready component that asks for a type."""
@@ -206,9 +208,22 @@ class Components:
             del self._turns[one.name]
 
 
-def _told(one: Component, room: int) -> dict[str, Any]:
+def latest(watch: Mapping[str, str], room: int) -> dict[str, str]:
+    """The live values that were said last, as many as `room` bytes hold. Pure."""
+    kept: list[tuple[str, str]] = []
+    for key, value in reversed(watch.items()):
+        room -= len(f"{key}{value}".encode("utf-8", "replace")) + 4
+        if room < 0:
+            break
+        kept.append((key, value))
+    return dict(reversed(kept))
+
+
+def _told(one: Component, room: int, watch_room: int) -> dict[str, Any]:
     life, spec = one.life, one.life.spec
     reason = f"{life.reason}: {life.report}" if life.report else life.reason
+    if one.unheld and life.alive:
+        reason = f"{reason}; {one.unheld}" if reason else one.unheld
     if life.traceback and (left := room - len(reason.encode("utf-8", "replace")) - 8) > 0:
         tail = life.traceback.encode("utf-8", "replace")[-left:].decode("utf-8", "ignore")
         reason += f"\n{tail}"  # the end of a traceback says what it is
@@ -223,7 +238,7 @@ def _told(one: Component, room: int) -> dict[str, Any]:
         "digest": spec.digest,
         "owner": one.row.owner,
         "kind": kind_of(spec),
-        "watch": dict(one.watch),
+        "watch": latest(one.watch, watch_room),
     }
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bakemesh.builder.components import launch
 from bakemesh.builder.components.boot import decide, end_boot, settle_boot
+from bakemesh.builder.components.host import latest
 from bakemesh.builder.components.launch import Place
 from bakemesh.builder.components.life import Life, policy_of
 from bakemesh.builder.components.order import levels
@@ -44,6 +45,19 @@ def place(folder: Path, **more: object) -> Place:
         **more,
     }
     return Place(**given)  # type: ignore[arg-type]
+
+
+# -- what SystemStatus says
+
+WORDS = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@given(st.dictionaries(WORDS, WORDS), st.integers(0, 400))
+def test_live_values_keep_within_their_room_and_the_latest_stay(watch: dict[str, str], room: int) -> None:
+    kept = latest(watch, room)
+    assert sum(len(f"{key}{value}".encode()) for key, value in kept.items()) <= room
+    assert list(kept.items()) == list(watch.items())[len(watch) - len(kept) :]
+    assert latest(watch, 10**6) == watch
 
 
 # -- order
