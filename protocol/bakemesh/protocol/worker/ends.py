@@ -130,6 +130,8 @@ class HostEnd(_End):
         """What goes out. Raises LocalError where it may not, or the worker did not say that it knows it."""
         if isinstance(header, h.Header) and header.TYPE in h.ADDED_TYPES and header.TYPE not in self.can:
             raise LocalError(f"this worker does not know {header.TYPE}")
+        if isinstance(header, h.HelloAck):
+            raise LocalError("HELLO_ACK is sent by `ack`")
         out = self._out(header, data, _FROM_HOST)
         if not isinstance(header, h.Cancel | h.Shutdown):
             self._asked, self._tokens = header, 0
