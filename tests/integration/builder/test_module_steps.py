@@ -84,6 +84,18 @@ async def test_its_output_until_it_is_ready_is_data_and_no_status(house: House) 
     assert await output_of(bake) == {(0, "stdout"): f"{word}\n".encode()}
 
 
+async def test_the_output_of_what_is_replaced_is_not_the_step_s(house: House, seen: Board) -> None:
+    old, new = house.canary(), house.canary()
+    trap = f'trap "echo {old}; exit" TERM; echo {old}'
+    await done(house, module("heir", f"{trap}; while :; do /usr/bin/sleep 0.05; done", ready_ms=300))
+    await seen.until("heir", "ready")
+    bake = await house.bake(
+        recipe(module("heir", f"echo {new}; {SLEEP}", ready_ms=300), attributes='data-interval-ms="0"')
+    )
+    assert isinstance(await bake.outcome(), BakeSuccess)
+    assert [chunk.data async for chunk in bake.data() if chunk.data] == [f"{new}\n".encode()]
+
+
 async def test_a_component_that_is_another_owner_s_fails_the_step_and_says_whose_it_is(house: House) -> None:
     await done(house, module("mine"))
     async with house.net.supervisor("other") as other:

@@ -172,7 +172,8 @@ class Components:
                 before = one.life
                 with contextlib.suppress(Forgotten):
                     await one.apply(Start(spec), Claim(owner, maker))
-                    return one, before.instance != one.life.instance or before.spec.digest != spec.digest
+                    changed = before.instance != one.life.instance or before.spec.digest != spec.digest
+                    return one, changed or before.state is State.STOPPING
 
     async def ask(self, name: str, event: Event) -> bool:
         """Tells a component something; False where there is none. It is journaled when this returns."""

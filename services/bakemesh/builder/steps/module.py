@@ -12,6 +12,7 @@ import asyncio
 
 from bakemesh.builder.components.errors import CannotRun, NotYours
 from bakemesh.builder.components.life import Stop as StopIt
+from bakemesh.builder.components.states import State
 from bakemesh.builder.steps import endings
 from bakemesh.builder.steps.base import ComponentHost, StepContext, StepResult, Stop, StopReason
 from bakemesh.builder.steps.watching import Watching, ready_or_hopeless, was_ready, where
@@ -56,8 +57,12 @@ class ModuleRunner:
         if not step.wait:
             said = "was started" if started else "runs already as it is wanted"
             return StepResult(StepOutcome.OK, f"component {spec.name} {said}")
-        watching = Watching(context, one, output=True)
-        reason = await watching.until(ready_or_hopeless, stop)
+        # What is replaced ends first: its output is not the step's.
+        watching = Watching(context, one, output=False)
+        reason = await watching.until(lambda it: it.life.state is not State.STOPPING, stop)
+        if reason is None:
+            watching = Watching(context, one, output=True)
+            reason = await watching.until(ready_or_hopeless, stop)
         if reason is not None:
             if started and reason is not StopReason.SHUTDOWN:
                 await self._take_back(host, spec, reason)
