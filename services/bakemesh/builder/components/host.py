@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bakemesh.builder.components import launch
@@ -55,6 +55,8 @@ class Components:
 
         `copied`: the state folder is a copy; what its rows say runs belongs to the folder it was copied from.
         """
+        for begun in self:  # by a start that was broken off: followed twice, one would be started twice
+            await begun.close()
         rows = all_rows(self.ground.journal.db)
         self._rows = max((row.n for row in rows), default=0)
         for row in rows:
@@ -209,7 +211,7 @@ class Components:
             del self._turns[one.name]
 
 
-def latest(watch: Mapping[str, str], room: int) -> dict[str, str]:
+def latest(watch: dict[str, str], room: int) -> dict[str, str]:
     """The live values that were said last, as many as `room` bytes hold. Pure."""
     kept: list[tuple[str, str]] = []
     for key, value in reversed(watch.items()):

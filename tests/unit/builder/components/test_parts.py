@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import stat
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bakemesh.builder.clock import Clock
 from bakemesh.builder.components import launch
 from bakemesh.builder.components.boot import decide, end_boot, settle_boot
-from bakemesh.builder.components.host import latest
+from bakemesh.builder.components.component import Ground
+from bakemesh.builder.components.host import Components, latest
 from bakemesh.builder.components.launch import Place
 from bakemesh.builder.components.life import Life, policy_of
 from bakemesh.builder.components.order import levels
@@ -32,6 +36,7 @@ from bakemesh.protocol.builder.spec.component import (
 )
 
 NAMES = [f"m{n}" for n in range(8)]
+TRUE = CommandCrank(argv=("true",))
 
 
 def place(folder: Path, **more: object) -> Place:
@@ -139,6 +144,28 @@ def test_a_journal_of_the_version_before_is_opened_and_has_the_table_then(tmp_pa
     journal = Journal(path)
     assert all_rows(journal.db) == []
     assert journal.db.execute("PRAGMA user_version").fetchone() == (3,)
+    journal.close()
+
+
+async def test_a_start_that_was_broken_off_leaves_nobody_behind(
+    tmp_path: Path,
+) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    row = Row(n=1, name="m", owner="boss", boot="b", life=Life(spec=ComponentSpec(name="m", crank=TRUE)))
+    await journal.commit(lambda db: save_row(db, row))
+
+    def ground(components: Components) -> Ground:
+        none: Any = None  # what runs nothing needs no keeper
+        return Ground(
+            journal=journal, keeper=none, nursery=none, bus=none, clock=Clock(), place=place(tmp_path),
+            boot="b", changed=lambda: None, forgotten=components.forgotten,
+        )  # fmt: skip
+
+    components = Components(ground)
+    for _ in range(2):
+        await components.start()
+        assert [task.get_name() for task in asyncio.all_tasks()].count("component m") == 1
+    await components.close()
     journal.close()
 
 
