@@ -6,12 +6,13 @@ RUN    := run
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint bench install clean
+.PHONY: help demo test check lint bench install engine clean
 
 help:
 	@echo "make demo    a server and a Builder on this machine bake examples/hello/recipe.xml"
 	@echo "make test    every test"
 	@echo "make check   format, lint, types, layers, schemas, then every test"
+	@echo "make engine  llama.cpp for this machine into the environment, built in 3 to 8 minutes (test makes it too)"
 	@echo "make bench   the measurements of bench/, each against a named peer"
 	@echo "make clean   removes what these targets made"
 
@@ -43,12 +44,24 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.made
 
 install: $(VENV)/.dev
 
+# The engine of workers is built from source for this machine. `test` builds it where there is a compiler; without
+# one its tests are skipped, saying so.
+$(VENV)/.engine: pyproject.toml deploy/engine/build.sh deploy/engine/lean.cmake | $(VENV)/.made
+	@echo "builds llama.cpp for this machine into $(VENV): 3 to 8 minutes"
+	@deploy/engine/build.sh native $(BIN)/python
+	@touch $@
+
+engine: $(VENV)/.engine
+
+COMPILER := $(shell command -v c++ || command -v "$(CXX)")
+ENGINE   := $(if $(COMPILER),$(VENV)/.engine)
+
 # -- what one runs --------------------------------------------------------------------------------------------
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/hello/demo.py --state $(RUN)/demo
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(ENGINE)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests
 
 lint: $(VENV)/.dev

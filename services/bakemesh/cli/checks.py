@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bakemesh.cli import engine
 from bakemesh.cli.failures import explain
 from bakemesh.settings import NodeRefused, Origin, Settings
 from bakemesh.settings.node import read_node
@@ -57,6 +58,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
     yield _system()
     yield _server()
     yield from _packages()
+    yield _engine()
     yield from _state(settings)
     yield _files()
     yield _children()
@@ -108,6 +110,11 @@ def _packages() -> Iterator[Finding]:
             yield Finding(
                 matter, State.WARNING, f"not installed: {without}", f"pip install 'bakemesh[{extra}]'"
             )
+
+
+def _engine() -> Finding:
+    state, found, mend = engine.judge(engine.look())
+    return Finding(engine.MATTER, State(state), found, mend)
 
 
 def _state(settings: Settings) -> Iterator[Finding]:
