@@ -17,6 +17,8 @@ little of it: ten milliseconds to start, about one private MiB for each step's m
 | `folder.py` | a shim's files: lock, identity, exit, socket |
 | `logs.py` | a component's output: turned over without a pipe |
 | `limits.py` | memory and CPU of a component, by cgroup or by looking |
+| `nursery.py` | a keeper that imported a component's module: the start by a fork |
+| `guise.py` | what such a fork shows in `ps` and /proc |
 | `launch.py` | the start of a step, with the reason when it fails |
 | `tree.py` | who is below whom, parents struck first, reaping |
 | `wire.py` | frames to and from the Builder |
