@@ -3,7 +3,8 @@
 Guarantees: the component runs on when Builder and keeper die; a Builder finds its shim by the socket in the
 component's folder, and the newest connection is the one that counts; what the main process leaves is ended
 with it (TERM, a second, KILL); the exit file is written, and "over" told, only when no process of the
-component lives. Then the shim ends; where no disk takes the exit file, it stays until a Builder was told.
+component lives. Then the shim ends; where no disk takes the exit file, it stays until a Builder was told,
+or the folder is removed, and with it the way to the shim.
 
     main runs ──kill(grace)──→ TERM+CONT, grace ──→ KILL every 2 ms ──none left──→ exit file, "over", exit
         └──ended, or over its memory──→ TERM+CONT to what is left, 1 s ──→ KILL …

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -423,3 +424,13 @@ async def test_a_cgroup_that_cannot_be_used_holds_nothing_and_hinders_nothing(
         assert shimmed.held == ("memory-sampled",)
         assert (await shimmed.ended()).code == 7
         assert os.listdir(tmp_path) == ["it"]
+
+
+async def test_a_shim_whose_folder_was_removed_ends_with_its_component(tmp_path: Path) -> None:
+    async with Components(tmp_path) as components:
+        async with await Keeper.start(new_marker()) as keeper:
+            shimmed = await keeper.launch(components.spec(SLEEP))
+            shimmed.close()
+        shutil.rmtree(tmp_path / "it")
+        os.kill(shimmed.pid, signal.SIGTERM)
+        await eventually(lambda: gone(shimmed.pid) and gone(shimmed.shim), what="the end of both")
