@@ -1,8 +1,9 @@
 """How large the streams are made. Pure: numbers in, numbers out.
 
 A server reserves a stream's `max_bytes` when the stream is made, whether or not anything is in it. So the
-Data streams of a server's nodes share one quarter of its free store, and the hub's Data stream has another;
-the rest is left for everything else. What a stream has already is never changed by a default.
+Data streams of a server's nodes share one quarter of its free store, their Status streams another (where 256
+MiB for each would be more), and the hub's Data stream has a third; the rest is left for everything else. What
+a stream has already is never changed by a default.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class Sizes:
         if self.data_bytes is not None:
             return self.data_bytes
         return _bounded(self._quarter(free) // self.nodes_expected)
+
+    def status(self, free: int | None) -> int:
+        """A node's Status stream, as `data`."""
+        return min(STATUS_BYTES, _bounded(self._quarter(free) // self.nodes_expected))
 
     def hub_data(self, free: int | None) -> int:
         """The hub's Data stream, as `data`."""

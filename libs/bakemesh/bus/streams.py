@@ -17,7 +17,7 @@ from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError, NameTaken, NoRoom, NotFound, StoreError
 from bakemesh.bus.jsapi import JsApi
 from bakemesh.bus.kv import Bucket
-from bakemesh.bus.sizes import INBOX_BYTES, STATUS_BYTES, Sizes, readable
+from bakemesh.bus.sizes import INBOX_BYTES, Sizes, readable
 from bakemesh.protocol import storage, subjects
 
 __all__ = ["Sizes", "StoreTooSmall", "ensure_hub", "ensure_node_streams", "free_store"]
@@ -66,9 +66,9 @@ async def ensure_node_streams(bus: Bus, node_id: str, sizes: Sizes = DEFAULT_SIZ
     Raises StoreTooSmall, and what the API raises.
     """
     mesh, api = bus.mesh, bus.api
-    status = stream_config(storage.status_stream(mesh, node_id), STATUS_BYTES, _status(mesh, node_id))
-    await _ensure(api, status, sizes)
     free = await free_store(api) if sizes.free is None else sizes.free
+    status = stream_config(storage.status_stream(mesh, node_id), sizes.status(free), _status(mesh, node_id))
+    await _ensure(api, status, sizes)
     taken = [_of(mesh, f"{subjects.BAKE}.Data", node_id)]
     data = stream_config(storage.data_stream(mesh, node_id), sizes.data(free), taken)
     await _ensure(api, data, sizes, resize=sizes.data_bytes is not None)

@@ -6,21 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakemesh.bus.sizes import GIB, MIB, SMALLEST_DEFAULT, Sizes, readable
+from bakemesh.bus.sizes import GIB, MIB, SMALLEST_DEFAULT, STATUS_BYTES, Sizes, readable
 
 
 @given(free=st.integers(0, 2**50), nodes=st.integers(1, 1000))
 def test_all_nodes_together_take_a_quarter_at_most(free: int, nodes: int) -> None:
-    each = Sizes(nodes_expected=nodes).data(free)
-    assert each <= 10 * GIB
-    assert each >= SMALLEST_DEFAULT
-    assert each * nodes <= free / 4 or each == SMALLEST_DEFAULT
+    sizes = Sizes(nodes_expected=nodes)
+    for each, largest in ((sizes.data(free), 10 * GIB), (sizes.status(free), STATUS_BYTES)):
+        assert SMALLEST_DEFAULT <= each <= largest
+        assert each * nodes <= free / 4 or each == SMALLEST_DEFAULT
 
 
 def test_the_rule_in_numbers() -> None:
     assert Sizes().data(78 * GIB) == 10 * GIB
     assert Sizes(nodes_expected=4).data(80 * GIB) == 5 * GIB
     assert Sizes(nodes_expected=4).hub_data(20 * GIB) == 5 * GIB
+    assert Sizes().status(78 * GIB) == 256 * MIB
+    assert Sizes(nodes_expected=200).status(55 * GIB) * 200 < 14 * GIB, "two hundred nodes on a usual disk"
     assert Sizes(free=8 * GIB).data(10**15) == 2 * GIB, "what is known goes before what the server says"
 
 
