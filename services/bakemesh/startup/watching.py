@@ -42,6 +42,7 @@ class Watching:
         self._bucket = Bucket(bus, storage.nodes_bucket(bus.mesh))
         # The last one of each node: who reports faster than a step takes is heard as he is now.
         self._latest: dict[str, SystemStatus] = {}
+        self._spoke: set[str] = set()  # since the link came up: what the bucket holds of them may be older
         self._heard, self._look = asyncio.Event(), asyncio.Event()
         self._look.set()
 
@@ -59,6 +60,7 @@ class Watching:
 
     def _on_event(self, event: BusEvent) -> None:
         if isinstance(event, Reconnected | SlowConsumer):
+            self._spoke.clear()
             self._look.set()
 
     def _on_status(self, delivery: Delivery) -> None:
@@ -66,6 +68,7 @@ class Watching:
         if not isinstance(status, SystemStatus):
             return
         if status.node_id == subject.node_id and subject.party == builder_name(subject.node_id):
+            self._spoke.add(status.node_id)
             self._take(status)
 
     def _take(self, status: SystemStatus) -> None:
@@ -117,7 +120,7 @@ class Watching:
                 continue
             for key, entry in entries.items():
                 status = _status(key, entry.value)
-                if status is not None and storage.claim_key(key) in entries and key not in self._latest:
+                if status is not None and storage.claim_key(key) in entries and key not in self._spoke:
                     self._take(status)
             if storage.claim_key(self.desk.settings.node_id) not in entries:
                 continue  # the own Builder is not there; it will be heard

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from bakemesh.bus import Bus
@@ -20,6 +21,8 @@ from bakemesh.protocol.message import decode
 from bakemesh.protocol.rights import builder_name, startup_name
 from bakemesh.protocol.startup import PsySpecMessage, Ready, Reconciled
 from bakemesh.protocol.subjects import COMPONENT_CONTROL, NO_KEY, build, pattern
+from bakemesh.startup.state import Reported, State
+from bakemesh.startup.watching import Watching
 from support.nats import connect, server
 from support.scripted_builder import ScriptedBake, ScriptedBuilder, scripted_builder
 from support.startup import RunningStartup, listening, startup
@@ -56,28 +59,32 @@ class Site:
     async def say(self, **more: Any) -> None:
         """Its SystemStatus, on core and in the bucket."""
         await self.builder.report(boot=self.boot, **more)
-        values: dict[str, Any] = {
-            "node": self.builder.node,
-            "node_id": self.builder.node_id,
-            "boot": self.boot,
-            "bakes": 0,
-            "queued": 0,
-            "load": 0.0,
-            "draining": False,
-            "configcomplete": True,
-            "version": "0",
-            "protocols": ["builder-v1"],
-            "stepkinds": [],
-            "components": [],
-        }
-        node_id = self.builder.node_id
-        subject = build(self.bus.mesh, node_id, builder_name(node_id), NO_KEY, SystemStatus.TYPE)
-        await self.bus.publish(subject, SystemStatus(**(values | more)))
+        await status(self, boot=self.boot, **more)
 
     @property
     def recipes(self) -> list[str]:
         """Every bring-up that was taken, as XML."""
         return [bake.recipe.recipe_spec for bake in self.builder.bakes.values()]
+
+
+async def status(site: Site, **more: Any) -> None:
+    """Its SystemStatus, on core alone."""
+    values: dict[str, Any] = {
+        "node": site.builder.node,
+        "node_id": site.builder.node_id,
+        "bakes": 0,
+        "queued": 0,
+        "load": 0.0,
+        "draining": False,
+        "configcomplete": True,
+        "version": "0",
+        "protocols": ["builder-v1"],
+        "stepkinds": [],
+        "components": [],
+    }
+    node_id = site.builder.node_id
+    subject = build(site.bus.mesh, node_id, builder_name(node_id), NO_KEY, SystemStatus.TYPE)
+    await site.bus.publish(subject, SystemStatus(**(values | more)))
 
 
 @asynccontextmanager
@@ -149,6 +156,41 @@ async def house(folder: Path) -> AsyncIterator[House]:
 async def kept(bus: Bus, key: str, bucket: str | None = None) -> bytes | None:
     entry = await Bucket(bus, bucket or storage.nodes_bucket(bus.mesh)).get(key)
     return entry.value if entry else None
+
+
+class Recorder:
+    """Where a Watching hands its reports to."""
+
+    def __init__(self, node_id: str) -> None:
+        self.settings = SimpleNamespace(node_id=node_id)
+        self.state = State(node_id=node_id)
+        self.boots: dict[str, list[str]] = {}
+
+    async def post(self, event: Reported) -> None:
+        self.boots.setdefault(event.node_id, []).append(event.boot)
+
+
+async def test_what_lies_in_the_bucket_counts_no_more_once_a_node_was_heard(tmp_path):
+    async with house(tmp_path) as here:
+        await here.alpha.builder.report(boot="b1")
+        await here.beta.builder.report(boot="b1")
+        desk = Recorder("alpha")
+        watching = Watching(here.bus, desk, None)  # type: ignore[arg-type]
+        read = watching._bucket.entries
+
+        async def slowly() -> Any:
+            found = await read()
+            if not desk.boots:  # alpha comes again while its last life's status is on its way here
+                await status(here.alpha, boot="b2")
+                await eventually(lambda: desk.boots, what="the live one")
+            return found
+
+        watching._bucket.entries = slowly  # type: ignore[method-assign]
+        working = asyncio.create_task(watching.run())
+        await eventually(lambda: "beta" in desk.boots, what="what the bucket holds of the other")
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        assert desk.boots["alpha"] == ["b2"]
 
 
 async def test_local_at_once_ready_once_after_success_and_peers_when_they_come(tmp_path):
