@@ -64,7 +64,7 @@ from bakemesh.protocol.subjects import COHORT_MESSAGE, CONTROL, NODE_CONTROL, pa
 
 log = logging.getLogger(__name__)
 CONTROL_BURST, RECIPE_BURST = 5.0, 4.0  # times the rate: 1,000 and 200 at the defaults
-INTAKE, FORWARDING = "intake", "forwarding"
+INTAKE, FORWARDING, NODELIFE = "intake", "forwarding", "nodelife"
 # At the stop, in seconds: for what comes in, for steps beside their grace, for what is still to be said, for
 # what is held on the hub (nothing can be given back to one that is away), for the connection.
 IN_S, STEPS_S, OUT_S, HELD_S, HELD_AWAY_S, BUS_S = 1.5, 6.5, 2.5, 1.5, 0.3, 2.5
@@ -275,7 +275,7 @@ class _Builder:
             (FORWARDING, forwarding.run()),
             ("presence", presence.run()),
             ("performance", performance.run()),
-            ("nodelife", life.run()),
+            (NODELIFE, life.run()),
             ("hub", self.hub.run()),
             ("retention", retention.run()),
             ("janitor", Janitor(bus, self.clock).run()),
@@ -362,10 +362,12 @@ class _Builder:
         """What comes in, what runs, what goes out, what is held. `end`: why the components are to end too;
         None: they run on. Never raises.
         """
-        for name in (INTAKE, FORWARDING):
+        # A node is not down because this Builder ends its bakes: the next one goes on with a Down.
+        first = (INTAKE, FORWARDING, NODELIFE)
+        for name in first:
             if name in self._tasks:
                 self._tasks[name].cancel()
-        await within(IN_S, [*self._ends(INTAKE, FORWARDING), *(close() for close in self._incoming)])
+        await within(IN_S, [*self._ends(*first), *(close() for close in self._incoming)])
         not_taken = self.bus.refused + (self.intake.dropped.counts if self.intake else Counter())
         if not_taken:
             counts = ", ".join(f"{count} {reason}" for reason, count in not_taken.most_common())

@@ -12,7 +12,7 @@ import pytest
 
 from bakemesh.bus.errors import AccessDenied
 from bakemesh.protocol import subjects
-from bakemesh.protocol.builder.messages import BakeCancelled, BakeSuccess, Result
+from bakemesh.protocol.builder.messages import BakeCancelled, BakeFailed, BakeSuccess, Result
 from bakemesh.protocol.builder.node import ComponentVerb, DrainNode, NodeVerb
 from bakemesh.supervisor import NodeState, RecipeRejected, Supervisor
 from support.house import Gate, said
@@ -178,6 +178,17 @@ async def test_a_down_goes_on_after_a_crash(tmp_path: Path) -> None:
         await net.node.start()
         gate.open()
         assert isinstance(await bake.outcome(), BakeSuccess)
+        assert await net.node.ended() == 7
+
+
+async def test_a_down_outlives_a_stop_of_the_builder_that_ends_its_bakes(tmp_path: Path) -> None:
+    async with operated(tmp_path) as (net, boss, ops, gate):
+        bake = await boss.bake(held(gate).replace('retryable="yes"', ""))
+        await said(bake, lambda status: status.kind == "step")
+        await ops.control_node(NodeVerb.DOWN, "alpha")
+        assert await net.node.stop() == 0
+        await net.node.start()
+        assert isinstance(await bake.outcome(), BakeFailed)
         assert await net.node.ended() == 7
 
 
