@@ -97,8 +97,9 @@ class Server:
         answer, data = self._answer(asked, packet.data, live)
         if self._gone or self._broken is not None:
             return
+        pieces = self._pieces(asked.req_id, answer, data)
         if self._spoil is None or not self._spoil(asked, answer, data, self._send):
-            self._reply(asked.req_id, answer, data)
+            self._send(pieces)
 
     def _answer(self, asked: Any, data: memoryview | None, live: Live) -> tuple[Any, memoryview | None]:
         try:
@@ -115,12 +116,11 @@ class Server:
             said = f"{type(error).__name__}: {error}"
             return h.Err(code="inference_failed", msg=said, req_id=asked.req_id), None
 
-    def _reply(self, req_id: str, answer: Any, data: memoryview | None) -> None:
+    def _pieces(self, req_id: str, answer: Any, data: memoryview | None) -> Sequence[Piece]:
         try:
-            pieces = self._end.send(answer, data)
-        except LocalError as error:
-            pieces = self._end.send(h.Err(code="inference_failed", msg=str(error), req_id=req_id))
-        self._send(pieces)
+            return self._end.send(answer, data)
+        except LocalError as error:  # it is too large, known only now
+            return self._end.send(h.Err(code="inference_failed", msg=str(error), req_id=req_id))
 
     # -- while it is worked on
 

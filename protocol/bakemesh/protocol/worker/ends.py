@@ -13,7 +13,6 @@ unknown types and headers that lack a field. Left out: I/O, clocks, deadlines.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -156,6 +155,8 @@ class HostEnd(_End):
         return found
 
     def _greet(self, hello: h.Hello) -> None:
+        import hmac  # OpenSSL comes with it, which a worker's start can do without
+
         if not hmac.compare_digest(hello.nonce.encode(), self._nonce.encode()):
             raise NonceRefused("a HELLO with another nonce: not the worker that was started for this socket")
         if hello.v != h.VERSION:
