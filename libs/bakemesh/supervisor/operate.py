@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from bakemesh.bus import Bus
     from bakemesh.protocol.message import Message
 
-CONTROL_S = 15.0  # a component that is stopped has its grace first
+# The Result comes as soon as the control is journaled; this is for a Builder or a line that is slow.
+CONTROL_S = 15.0
 
 COMPONENT: Mapping[ComponentVerb, type[ComponentControl]] = {
     ComponentVerb.RESTART: RestartComponent,

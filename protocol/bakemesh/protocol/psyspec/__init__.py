@@ -7,12 +7,11 @@
 files. Source: protocol/builder-v1.md, "PsySpecs".
 """
 
-from bakemesh.protocol.psyspec.bringup import bringup, compare, element_of, groups
+from bakemesh.protocol.psyspec.bringup import bringup, element_of, groups
 from bakemesh.protocol.psyspec.bundling import bundle, read_psyspec
 from bakemesh.protocol.psyspec.grammar import LIMITS
 from bakemesh.protocol.psyspec.load import load_psyspec
 from bakemesh.protocol.psyspec.model import (
-    Changes,
     Cohort,
     Group,
     ModuleEntry,
@@ -23,7 +22,6 @@ from bakemesh.protocol.psyspec.model import (
 
 __all__ = [
     "LIMITS",
-    "Changes",
     "Cohort",
     "Group",
     "ModuleEntry",
@@ -32,7 +30,6 @@ __all__ = [
     "PsySpecRefused",
     "bringup",
     "bundle",
-    "compare",
     "element_of",
     "groups",
     "load_psyspec",

@@ -21,7 +21,7 @@ from bakemesh.protocol.builder.spec.component import (
 )
 from bakemesh.protocol.builder.spec.document import Node, write
 from bakemesh.protocol.builder.spec.grammar import MODULE
-from bakemesh.protocol.psyspec.model import Changes, Group, ModuleEntry, NodeEntry, PsySpec
+from bakemesh.protocol.psyspec.model import Group, ModuleEntry, NodeEntry, PsySpec
 from bakemesh.protocol.psyspec.order import levels
 
 RECIPE_NAME = "bringup"
@@ -46,17 +46,6 @@ def groups(psyspec: PsySpec, node: str, node_id: str) -> tuple[Group, ...]:
 
 def _is(entry: NodeEntry, node: str, node_id: str) -> bool:
     return entry.node_id == node_id if entry.node_id is not None else entry.name == node
-
-
-def compare(old: Mapping[str, str], group: Group) -> Changes:
-    """What changed between modules that were brought up (name → the spec's digest) and the group."""
-    new = {entry.spec.name: entry.spec.digest for entry in group.modules}
-    return Changes(
-        added=tuple(name for name in new if name not in old),
-        removed=tuple(name for name in old if name not in new),
-        restarted=tuple(name for name, digest in new.items() if old.get(name, digest) != digest),
-        unchanged=tuple(name for name, digest in new.items() if old.get(name) == digest),
-    )
 
 
 def bringup(group: Group, only: Collection[str] | None = None) -> str:

@@ -93,19 +93,6 @@ class Group:
         return digest_of([module.spec.digest for module in self.modules])
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What tells a group from what its node was brought up with, by names. `restarted`: changed ones."""
-
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-    restarted: tuple[str, ...]
-    unchanged: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.restarted)
-
-
 def digest_of(told: object) -> str:
     """16 hexadecimal digits of what JSON can hold."""
     return hashlib.sha256(json.dumps(told, ensure_ascii=False).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Groups by node, what changed, and the recipe of a group."""
+"""Groups by node, and the recipe of a group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bakemesh.protocol.builder.spec import load_recipe
 from bakemesh.protocol.builder.spec.component import CommandCrank, ComponentSpec, ScriptCrank
 from bakemesh.protocol.builder.spec.model import AttachStep, ModuleStep
 from bakemesh.protocol.builder.spec.module import component_of
-from bakemesh.protocol.psyspec import Changes, Group, PsySpec, bringup, compare, element_of, groups
+from bakemesh.protocol.psyspec import Group, PsySpec, bringup, element_of, groups
 from support.psyspecs import SCRIPT, loaded, module
 
 NODES = "<node name='alpha' id='a1'/><node name='beta' id='b1'/><node name='gamma'/>"
@@ -113,17 +113,6 @@ def test_a_shared_script_stands_in_the_recipe_once_and_comes_to_each() -> None:
         component_of(step.xml, str) for step in load_recipe(recipe).steps if isinstance(step, ModuleStep)
     ]
     assert [spec.crank for spec in found] == [ScriptCrank(script="a.py", source=SCRIPT)] * 2
-
-
-def test_changes() -> None:
-    old = {
-        entry.spec.name: entry.spec.digest
-        for entry in group_of(module("a") + module("b") + module("c")).modules
-    }
-    new = group_of(module("b") + module("c", "restart='never'") + module("d"))
-    assert compare(old, new) == Changes(added=("d",), removed=("a",), restarted=("c",), unchanged=("b",))
-    assert compare(old, new)
-    assert not compare({"b": old["b"]}, group_of(module("b")))
 
 
 def test_a_group_has_the_digest_of_its_modules() -> None:
