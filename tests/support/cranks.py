@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from typing import Any
 from bakemesh.bus import Bus
 from bakemesh.bus.replies import received
 from bakemesh.bus.sealing import Sealed, seal
+from bakemesh.processes import Nursery, ProcessSpec, ShimExit, Shimmed, ShimSpec
 from bakemesh.protocol import subjects
 from bakemesh.protocol.admit import Delivery
 from bakemesh.protocol.builder.codes import Code
@@ -42,6 +44,7 @@ from support.waiting import eventually
 
 NODE = "beta"
 SAID = "Test.Said"
+HOST = "bakemesh.crankhost"
 END_S = 30.0
 
 
@@ -72,6 +75,36 @@ def spec(
     )
 
 
+class Forked:
+    """A fork of a nursery, as a process."""
+
+    def __init__(self, shimmed: Shimmed) -> None:
+        self.shimmed = shimmed
+        self._end = asyncio.create_task(shimmed.ended())
+
+    @property
+    def returncode(self) -> int | None:
+        """As a subprocess has it."""
+        return _code(self._end.result()) if self._end.done() else None
+
+    def send_signal(self, number: int) -> None:
+        """To the component, not to its shim."""
+        os.kill(self.shimmed.pid, number)
+
+    def kill(self) -> None:
+        """KILL."""
+        self.send_signal(signal.SIGKILL)
+
+    async def wait(self) -> int:
+        """Its end."""
+        return _code(await asyncio.shield(self._end))
+
+
+def _code(end: ShimExit) -> int:
+    assert not end.lost
+    return end.code if end.code is not None else -(end.signal or 0)
+
+
 @dataclass
 class Host:
     """A crank host's process. `start` again after `kill9` keeps its folder."""
@@ -82,7 +115,8 @@ class Host:
     node_id: str = NODE
     creds: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    process: asyncio.subprocess.Process | None = None
+    nursery: Nursery | None = None  # by a fork of it, where there is one
+    process: asyncio.subprocess.Process | Forked | None = None
     instance: str = "instance-0"
     _starts: int = 0
 
@@ -109,16 +143,20 @@ class Host:
             "data": str(data),
         }
         (self.folder / "start.json").write_text(json.dumps(start))
+        argv = [sys.executable, "-m", HOST, str(self.folder / "start.json")]
+        env = {**os.environ, "BAKEMESH_LOG_FORMAT": "readable", **self.environment}
+        if self.nursery is not None:
+            process = ProcessSpec(argv, env, data)
+            instance = f"{self.spec.name}-{uuid.uuid4().hex}"
+            self.process = Forked(
+                await self.nursery.launch(
+                    ShimSpec(process=process, folder=self.folder, instance=instance, module=HOST)
+                )
+            )
+            return
         with (self.folder / "out.log").open("ab") as out:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "bakemesh.crankhost",
-                str(self.folder / "start.json"),
-                cwd=data,
-                stdout=out,
-                stderr=out,
-                env={**os.environ, "BAKEMESH_LOG_FORMAT": "readable", **self.environment},
+                *argv, cwd=data, stdout=out, stderr=out, env=env
             )
 
     @property
