@@ -35,6 +35,7 @@ from bakemesh.workerpool.worker import Crash, Outcome, Worker
 
 log = logging.getLogger(__name__)
 _ENDS_S = 1.0  # for an idle worker that was told to
+_STARTS_S = 8.0  # for a start that was broken off to have killed its process
 
 
 class Owner(Protocol):
@@ -56,7 +57,7 @@ class Owner(Protocol):
 
 
 class Lane:
-    """`run` is its life; made and ended by the pool."""
+    """Made, started and closed by the pool."""
 
     def __init__(self, name: str, settings: Settings, place: Place, owner: Owner) -> None:
         self.name, self._settings, self._place, self._owner = name, settings, place, owner
@@ -71,20 +72,26 @@ class Lane:
         self._in_flight = ""  # the stage that the worker has
         self._began = 0.0
         self._starts = 0
+        self._proven = False  # the worker answered a run
         self._alive: float | None = None
         self._stamp: Stamp | None = None
         self._next_ping = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._life: asyncio.Task[None] | None = None
 
     # -- its life
 
-    async def run(self) -> None:
-        """Keeps a worker running until it is cancelled or closed."""
+    def start(self) -> asyncio.Task[None]:
+        """Keeps a worker running from here on, until `close`."""
+        self._life = self._loop.create_task(self._run(), name=f"lane {self.name}")
+        return self._life
+
+    async def _run(self) -> None:
         record = Record()
         while not self._closing:
             self.state = LaneState.STARTING
-            began = self._loop.time()
+            began, self._proven = self._loop.time(), False
             self._starts += 1
             try:
                 started = await start(self._settings, self._place, self.name)
@@ -97,6 +104,8 @@ class Lane:
                 self.refs, self.dims, self._stamp = {}, {}, None
                 self._alive = self._loop.time()
                 self._next_ping = self._alive + self._settings.ping_every_s
+                if self._closing:
+                    return  # `close` ends it
                 self._free()
                 crash = await worker.over
                 if self.worker is worker:  # it died with nothing in flight
@@ -104,12 +113,17 @@ class Lane:
             if self._closing:
                 return
             now = self._loop.time()
-            wait, record = pauses.pause(record, ran_s=now - began, now=now, draw=random.random())
+            wait, record = pauses.pause(
+                record, ran_s=now - began, proven=self._proven, now=now, draw=random.random()
+            )
             await asyncio.sleep(wait)
 
     async def close(self, grace_s: float) -> None:
         """Ends the worker; what is in flight has `grace_s`. Bounded."""
         self._closing = True
+        if self.worker is None and self._life is not None:
+            self._life.cancel()  # it starts one, or pauses; a process that is half up is ended with it
+            await asyncio.wait([self._life], timeout=_STARTS_S)
         worker = self.worker
         if worker is not None:
             await worker.stop(grace_s if self.job is not None else _ENDS_S)
@@ -287,6 +301,7 @@ class Lane:
 
     def _done(self, job: Job, stage: str, packet: Packet, took_s: float) -> None:
         ledger = self._owner.ledger
+        self._proven = True
         if job.done_work is not None:
             ledger.measured(job.key, stage, job.done_work(packet), took_s)
         if ledger.strikes:

@@ -87,13 +87,17 @@ class Pool(Asking):
         for number in range(settings.workers):
             lane = Lane(f"w{number}", settings, self._place, self)
             self.lanes.append(lane)
-            self._lives.append(self._loop.create_task(lane.run(), name=f"lane {lane.name}"))
+            life = lane.start()
+            life.add_done_callback(self._lane_ended)
+            self._lives.append(life)
         try:
             async with asyncio.timeout(settings.start_s):
                 await self._first
         except TimeoutError:
+            why = self._why_down()
             await self.close()
-            raise EngineCrashed(f"no worker came up within {settings.start_s:g} s", stage="start") from None
+            said = f"no worker came up within {settings.start_s:g} s ({why})"
+            raise EngineCrashed(said, stage="start") from None
         except BaseException:
             await self.close()
             raise
@@ -314,9 +318,19 @@ class Pool(Asking):
         self._queue = deque(each for each in self._queue if each is not job)
 
     def _unavailable(self, job: Job, waited_s: float) -> None:
-        why = "; ".join(f"{lane.name}: {lane.last_crash}" for lane in self.lanes if lane.last_crash)
-        said = f"no worker came up within {waited_s:.3g} s ({why or 'they are starting'})"
+        said = f"no worker came up within {waited_s:.3g} s ({self._why_down()})"
         job.fail(WorkerUnavailable(said, safe_to_retry=True))
+
+    def _why_down(self) -> str:
+        why = [f"{lane.name}: {lane.last_crash}" for lane in self.lanes if lane.last_crash]
+        return "; ".join(why) or "they are starting"
+
+    def _lane_ended(self, life: asyncio.Task[None]) -> None:
+        if life.cancelled() or (error := life.exception()) is None:
+            return
+        log.critical("%s ended by a defect of the host: %r", life.get_name(), error, exc_info=error)
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(error)
 
     def _cancel(self, job: Job) -> None:
         if job.over:

@@ -19,6 +19,7 @@ from bakemesh.protocol.worker import headers as h
 from bakemesh.protocol.worker.ends import HostEnd
 from bakemesh.protocol.worker.errors import NonceRefused, PeerError, VersionRefused
 from bakemesh.protocol.worker.packets import Packet
+from bakemesh.workerpool.errors import RuntimeDirRefused
 from bakemesh.workerpool.output import Ring
 from bakemesh.workerpool.places import Place
 from bakemesh.workerpool.settings import Settings
@@ -53,6 +54,7 @@ async def start(settings: Settings, place: Place, worker_id: str) -> Started:
     ring = Ring(settings.output_bytes)
     came: asyncio.Future[Wire] = loop.create_future()
     open_: list[Wire] = []
+    lost: list[Exception | None] = []  # the one that won, lost again before anybody had it
     child: Child | None = None
 
     def fail(reason: Exception) -> None:
@@ -71,8 +73,14 @@ async def start(settings: Settings, place: Place, worker_id: str) -> Started:
         # The end let it through, so it is HELLO, with our nonce and version.
         if not came.done():
             open_.remove(wire)
-            wire.send(wire.end.ack())
-            came.set_result(wire)
+            wire.on_lost = lost.append
+            try:
+                wire.send(wire.end.ack())
+            except PeerError as error:  # a max_frame that is none
+                wire.close()
+                fail(error)
+            else:
+                came.set_result(wire)
 
     def on_lost(wire: Wire, error: Exception | None) -> None:
         open_.remove(wire)
@@ -89,7 +97,7 @@ async def start(settings: Settings, place: Place, worker_id: str) -> Started:
 
     try:
         listener = await place.listen(worker_id, lambda: HostEnd(nonce, settings.max_frame), seen)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeDirRefused) as error:
         raise StartFailed(f"no socket for worker {worker_id}: {error}", None, "") from error
     try:
         command = [*settings.command, "--socket", listener.address, "--nonce", nonce]
@@ -99,14 +107,17 @@ async def start(settings: Settings, place: Place, worker_id: str) -> Started:
         except (OSError, ValueError) as error:
             raise StartFailed(f"worker {worker_id} cannot be started: {error}", None, "") from error
         child.on_exit(lambda how: fail(_Ended(how)))
-        wire = await asyncio.wait_for(came, settings.handshake_s)
+        async with asyncio.timeout(settings.handshake_s):  # wait_for can lose a cancel to a result
+            wire = await came
+        if lost:
+            raise lost[0] or _Ended(child.exit or Exit())
     except asyncio.CancelledError:
         if came.done() and not came.cancelled() and came.exception() is None:
             came.result().close()
         if child is not None:
             await _end(child, settings)
         raise
-    except (TimeoutError, PeerError, _Ended) as error:
+    except (TimeoutError, PeerError, OSError, _Ended) as error:
         assert child is not None
         exit_, output = await _end(child, settings)
         reason = _reason(error, worker_id, settings.handshake_s)

@@ -8,12 +8,14 @@ worker died is an answer. Left out: what is asked, and what a crash means (`lane
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from bakemesh.protocol.worker import headers as h
+from bakemesh.protocol.worker.errors import LocalError
 from bakemesh.protocol.worker.packets import Packet
 from bakemesh.workerpool.charging import Cause
 from bakemesh.workerpool.settings import Settings
@@ -124,7 +126,8 @@ class Worker:
         """SHUTDOWN: it ends after what is in flight, and is killed where it does not in time."""
         self._closing = True
         if self.up:
-            self._wire.send(self._wire.end.send(h.Shutdown()))
+            with contextlib.suppress(LocalError):  # told already
+                self._wire.send(self._wire.end.send(h.Shutdown()))
             await asyncio.wait([self.over], timeout=within_s)
         self.kill(Cause.CLOSED, "the pool is being closed")
         await asyncio.wait([self.over], timeout=_DIES_S + 1)

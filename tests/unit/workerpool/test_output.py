@@ -35,8 +35,9 @@ def test_with_room_enough_every_line_is_told(chunks):
     told = ring.tail(1 << 20)
     for stream in ("stdout", "stderr"):
         whole = b"".join(chunk for name, chunk in chunks if name == stream)
-        lines = [line.removesuffix(b"\r").decode(errors="replace") for line in whole.split(b"\n")]
-        wanted = [f"[{stream}] {line}" for line in (lines if lines[-1] else lines[:-1])]
+        raw = whole.split(b"\n")
+        raw = raw if raw[-1] else raw[:-1]
+        wanted = [f"[{stream}] " + line.removesuffix(b"\r").decode(errors="replace") for line in raw]
         assert [line for line in told.split("\n") if line.startswith(f"[{stream}]")] == wanted
 
 
