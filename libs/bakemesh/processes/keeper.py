@@ -202,6 +202,11 @@ class Keeper:
             self._links.get(ident, link).answered(minded)
         return minded
 
+    def kill(self) -> None:
+        """KILL to the keeper, one that hangs; what follows is what follows any death of it."""
+        if self._link is not None:
+            self._link.kill()
+
     async def close(self) -> None:
         """Kills every step and ends the keeper. Bounded; called again it waits for the first call."""
         if self._closing:

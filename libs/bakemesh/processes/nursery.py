@@ -3,9 +3,9 @@
     nursery = Nursery(keeper, token, Nurse("bakemesh.crankhost", preload=…, common=environment))
     shimmed = await nursery.launch(spec)
 
-Guarantees: those of `Keeper.launch`; a start never fails and is never put off because of the nursery: what
-it cannot start, or has lost with nothing of it alive, the keeper executes. Only the first starts of all wait
-for it to come up, which takes as long as one of them would by itself, and for `FIRST_S` at most. Components
+Guarantees: those of `Keeper.launch`; a start never fails because of the nursery: what it cannot start, or has
+lost with nothing of it alive, the keeper executes. Only the first starts of all wait for it to come up, which
+takes as long as one of them would by itself, and for `FIRST_S` at most; one that hangs is killed. Components
 run on when it dies. Its code is that of its own start, whatever is installed meanwhile: it ends with this
 process, and the next one has a new one.
 
@@ -27,6 +27,7 @@ from bakemesh.processes.shimmed import Shimmed
 from bakemesh.processes.spec import ShimSpec
 
 FIRST_S = 10.0
+HUNG_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 WELL_S = 60.0  # one that lived so long is no failed start
 
@@ -76,11 +77,14 @@ class Nursery:
                 async with asyncio.timeout_at(self._wanted + FIRST_S):
                     await self._tried.wait()
             if (nursing := self._nursing) is not None:
+                late = asyncio.get_running_loop().call_later(HUNG_S, self._give_up, nursing)
                 try:
                     return await nursing.launch(spec)
                 except KeeperLost:  # nothing of it is alive: `Keeper.launch` has swept it
                     if self._closed:
                         raise
+                finally:
+                    late.cancel()
         return await self._keeper.launch(spec)
 
     async def close(self) -> None:
@@ -94,6 +98,15 @@ class Nursery:
         if self._nursing is not None:
             await self._nursing.close()
             self._nursing = None
+
+    def _give_up(self, nursing: Keeper) -> None:
+        if nursing is self._nursing:
+            log.error(
+                "the nursery (pid %d) has not started a component for %.0f s: it is killed",
+                nursing.pid,
+                HUNG_S,
+            )
+            nursing.kill()
 
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()

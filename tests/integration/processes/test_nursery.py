@@ -175,6 +175,20 @@ async def test_starts_that_wait_when_it_dies_are_all_made_once(tmp_path: Path) -
             assert len(here.components.text(spec.folder.name).splitlines()) == 1
 
 
+async def test_one_that_hangs_is_killed_and_its_starts_are_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path) as here:
+        await (await here.start("fork", "pass")).ended()
+        nurse = here.nursery.pid
+        assert nurse is not None
+        monkeypatch.setattr("bakemesh.processes.nursery.HUNG_S", 0.05)
+        os.kill(nurse, signal.SIGSTOP)
+        started = await asyncio.gather(*(here.nursery.launch(here.spec("pass", name=n)) for n in "abc"))
+        assert [(await each.ended()).code for each in started] == [0, 0, 0]
+        assert gone(nurse)
+
+
 @pytest.mark.parametrize("preload", ["no.such.module", "support.threaded"])
 async def test_without_a_nursery_components_are_executed_and_it_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, preload: str
