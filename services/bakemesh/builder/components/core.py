@@ -39,6 +39,7 @@ from bakemesh.builder.components.life import (
     Stop,
     Vanished,
     Wait,
+    Want,
     because,
     policy_of,
     reported,
@@ -94,8 +95,10 @@ class _Turn:
 
     def asked(self, event: Event) -> None:
         match event:
-            case Start():
+            case Want():
                 self.start(event.spec)
+            case Start():
+                self.start(self.life.spec)
             case Restart():
                 self.restart()
             case Stop():

@@ -17,7 +17,7 @@ from bakemesh.builder.components import launch
 from bakemesh.builder.components.boot import end_boot
 from bakemesh.builder.components.component import Claim, Component, Ground
 from bakemesh.builder.components.errors import CannotRun, Forgotten, NotYours
-from bakemesh.builder.components.life import Event, Life, Resume, Start, Stop
+from bakemesh.builder.components.life import Event, Life, Resume, Stop, Want
 from bakemesh.builder.components.order import levels
 from bakemesh.builder.components.records import Maker, Row, all_rows
 from bakemesh.builder.components.states import State
@@ -173,7 +173,7 @@ class Components:
                     return one, False
                 before = one.life
                 with contextlib.suppress(Forgotten):
-                    await one.apply(Start(spec), Claim(owner, maker))
+                    await one.apply(Want(spec), Claim(owner, maker))
                     changed = before.instance != one.life.instance or before.spec.digest != spec.digest
                     return one, changed or before.state is State.STOPPING
 

@@ -142,10 +142,15 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Want:
     """Somebody wants this spec to run. One that runs as it is, or is being healed, is left alone."""
 
     spec: ComponentSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """It is to run, as whoever made or changed it last wants it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +267,8 @@ class Bygone:
 
 
 Event = (
-    Start
+    Want
+    | Start
     | Restart
     | Stop
     | Resume

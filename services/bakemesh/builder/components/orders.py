@@ -47,7 +47,7 @@ class Orders:
         assert isinstance(message, ComponentControl)
         try:
             one, known = self._check(delivery, message, verb)
-            if not await self.components.ask(one.name, _event(one, known, message.issuedby)):
+            if not await self.components.ask(one.name, _event(known, message.issuedby)):
                 raise Refused(Code.UNKNOWN_COMPONENT, f"component {one.name} was removed meanwhile")
         except Refused as refused:
             log.info(
@@ -100,14 +100,14 @@ class Orders:
         return one, known
 
 
-def _event(one: Component, verb: ComponentVerb, issuer: str) -> Event:
+def _event(verb: ComponentVerb, issuer: str) -> Event:
     match verb:
         case ComponentVerb.RESTART:
             return Restart()
         case ComponentVerb.STOP:
             return Stop(f"stopped by {issuer}")
         case ComponentVerb.START:
-            return Start(one.life.spec)
+            return Start()
         case ComponentVerb.REMOVE:
             return Remove()
 

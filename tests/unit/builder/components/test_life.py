@@ -35,6 +35,7 @@ from bakemesh.builder.components.life import (
     Start,
     Stop,
     Vanished,
+    Want,
 )
 from bakemesh.builder.components.states import ALIVE, MoveError, State, move
 from bakemesh.builder.components.states import Move as By
@@ -83,7 +84,7 @@ class World:
 
 def started(wanted: ComponentSpec | None = None) -> World:
     world = World(wanted)
-    return world.tell(Start(world.life.spec))
+    return world.tell(Want(world.life.spec))
 
 
 def quarantined() -> World:
@@ -168,13 +169,13 @@ def test_the_end_of_one_that_its_policy_lets_be_is_final_until_start():
     assert world.life.state is State.ENDED
     assert world.tell(Due(), after=1000).effects == []
     assert world.tell(Resume()).effects == []
-    assert world.tell(Start(world.life.spec)).life.state is State.STARTING
+    assert world.tell(Want(world.life.spec)).life.state is State.STARTING
 
 
 def test_a_changed_spec_ends_the_old_instance_before_it_starts_the_new_one():
     world = started().ready()
     old, changed = world.instance, spec(ready_ms=5)
-    assert world.tell(Start(changed)).effects == [End(old, 5.0)]
+    assert world.tell(Want(changed)).effects == [End(old, 5.0)]
     world.ends(-15)
     assert world.effects == [Launch(world.instance)]
     assert (world.life.spec, world.life.restarts, world.life.reason) == (changed, 0, "")
@@ -182,29 +183,40 @@ def test_a_changed_spec_ends_the_old_instance_before_it_starts_the_new_one():
 
 def test_the_same_spec_changes_nothing_where_it_runs_or_is_being_healed():
     world = started().ready()
-    assert world.tell(Start(spec())).effects == []
+    assert world.tell(Want(spec())).effects == []
     world.ends()
     due = world.life.due
-    assert world.tell(Start(spec())).effects == []
+    assert world.tell(Want(spec())).effects == []
     assert (world.life.state, world.life.due) == (State.BACKOFF, due)
 
 
 def test_a_changed_spec_does_not_wait_for_the_old_one_s_pause():
     world = started().ready().ends()
-    assert isinstance(world.tell(Start(spec(ready_ms=5))).effects[0], Launch)
+    assert isinstance(world.tell(Want(spec(ready_ms=5))).effects[0], Launch)
+
+
+def test_a_start_undoes_no_change_that_was_wanted_before_it():
+    world = started().ready()
+    asked = Start()  # before the change is taken
+    world.tell(Want(spec(ready_ms=5))).ends(-15)
+    assert world.tell(asked).effects == []
+    assert world.life.spec == spec(ready_ms=5)
+    world.tell(Stop("enough")).ends(-15)
+    assert isinstance(world.tell(asked).effects[0], Launch)
+    assert world.life.spec == spec(ready_ms=5)
 
 
 def test_a_stop_wins_over_a_pause_and_over_a_start_that_waits():
     world = started().runs().ends().tell(Stop("enough"))
     assert world.life.state is State.STOPPED
     assert world.tell(Due(), after=1000).effects == []
-    world = started().ready().tell(Start(spec(ready_ms=5))).tell(Stop("enough"))
+    world = started().ready().tell(Want(spec(ready_ms=5))).tell(Stop("enough"))
     assert world.ends(-15).life.state is State.STOPPED
     assert world.life.reason == "enough"
 
 
 def test_a_start_after_a_stop_that_is_under_way_is_carried_out_after_it():
-    world = started().ready().tell(Stop("enough")).tell(Start(spec()))
+    world = started().ready().tell(Stop("enough")).tell(Want(spec()))
     assert world.effects == []
     assert isinstance(world.ends(-15).effects[0], Launch)
 
@@ -321,7 +333,7 @@ def test_what_the_table_lacks_is_refused():
         move(State.STOPPED, By.READY)
 
 
-ASKED = ["start", "change", "restart", "stop", "drain", "resume", "remove", "due", "recovered"]
+ASKED = ["start", "want", "change", "restart", "stop", "drain", "resume", "remove", "due", "recovered"]
 SEEN = ["launched", "not-launched", "vanished", "exit-ok", "exit-bad", "ready", "failed", "alive", "good"]
 KINDS = st.sampled_from([*ASKED, *SEEN, "missed", "stale"])
 
@@ -345,9 +357,11 @@ def test_whatever_happens(events, when, budget, host):
         mortal = world.running == {instance}
         match kind:
             case "start":
-                event: lives.Event = Start(before.spec)
+                event: lives.Event = Start()
+            case "want":
+                event = Want(before.spec)
             case "change":
-                event = Start(replace(one, ready_ms=len(ends)))
+                event = Want(replace(one, ready_ms=len(ends)))
             case "restart":
                 event = Restart()
             case "stop":
@@ -389,7 +403,7 @@ def test_whatever_happens(events, when, budget, host):
         assert (world.life.instance is not None) == (world.life.state in ALIVE)
         assert world.running <= {world.life.instance}
         if launches and before.state in (State.STOPPED, State.ENDED):
-            assert kind in ("start", "change", "restart", "resume")
+            assert kind in ("start", "want", "change", "restart", "resume")
         if kind == "stop" and not before.alive:
             assert world.life.state is State.STOPPED
         if before.state is not State.QUARANTINED and world.life.state is State.QUARANTINED:
