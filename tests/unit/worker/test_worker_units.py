@@ -23,6 +23,7 @@ from bakemesh.worker.engines import fake
 from bakemesh.worker.engines.base import EngineError
 from bakemesh.worker.engines.fake_switches import KEYS, Switches
 from bakemesh.worker.memory import rss_mb
+from bakemesh.worker.requests import all_within
 from bakemesh.worker.transport import PipeChannel, SocketChannel
 
 HEX = "ab" * 32
@@ -218,6 +219,25 @@ def test_a_fake_vector_follows_from_its_ids_alone(ids: list[int], pooling: str) 
 @given(IDS, IDS)
 def test_a_fake_score_is_exact(query: list[int], candidate: list[int]) -> None:
     assert -5 <= fake.score(query, candidate) <= 5
+
+
+@given(
+    st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(0, 40_000), min_size=1, max_size=30),
+    st.integers(1, 2**31 - 1) | st.integers(1, 40_000),
+)
+def test_ids_are_all_within_where_each_is(ids: list[int], n_vocab: int) -> None:
+    data = memoryview(array("i", ids)).cast("B")
+    assert all_within(data, n_vocab) == all(0 <= each < n_vocab for each in ids)
+
+
+@pytest.mark.parametrize("n_vocab", [1, 2, 30_522, 32_000, 65_536, 2**24, 2**31 - 1])
+def test_the_last_id_of_a_vocabulary_is_within_and_the_next_is_not(n_vocab: int) -> None:
+    def within(*ids: int) -> bool:
+        return all_within(memoryview(array("i", ids)).cast("B"), n_vocab)
+
+    assert within(0, n_vocab - 1, 0)
+    assert not within(0, -1, 0)
+    assert not within(0, min(n_vocab, 2**31 - 1), 0)
 
 
 def test_errors_carry_codes_of_the_wire() -> None:
