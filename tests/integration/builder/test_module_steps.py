@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -216,6 +217,22 @@ async def test_a_crash_loop_goes_into_quarantine_and_is_tried_again_by_itself(
     gate.open()
     back = await seen.until("loop", "ready")
     assert back["restarts"] == 3
+
+
+async def test_a_recipe_that_is_tried_again_gives_a_crash_loop_no_new_budget(
+    house: House, seen: Board, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    loop = module("doomed", f"echo x >> {runs}; exit 3", wait=False, ready_ms=60_000, max_restarts=0)
+    for _ in range(3):
+        outcome = await done(house, loop, attach("doomed"))
+        assert isinstance(outcome, BakeFailed)
+        assert "quarantined: ended too often; at last: exit code 3" in outcome.summary
+    assert runs.read_text() == "x\n"
+    changed = loop.replace("exit 3", "exit 4")
+    assert "exit code 4" in (await done(house, changed, attach("doomed"))).summary
+    assert runs.read_text() == "x\n" * 2
+    await eventually(lambda: seen.states["doomed"].count("quarantined") == 2, what="its second quarantine")
 
 
 async def test_a_component_that_is_killed_is_started_again(house: House, seen: Board) -> None:

@@ -2,8 +2,9 @@
 
 States change through the table of `states` alone. Guarantees: an instance is launched only where nothing of
 another one lives; one that somebody stopped is not started by anything but Start, Restart or Resume; one that
-its policy lets be is not started by anything but Start or Restart; a quarantine comes only when the crash
-budget is spent. Left out: clocks, processes, journal (see `component`).
+its policy lets be is not started by anything but Want, Start or Restart; a quarantine comes only when the
+crash budget is spent, and only Start, Restart, a changed spec or a new start of the node end it before its
+time. Left out: clocks, processes, journal (see `component`).
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class _Turn:
     def asked(self, event: Event) -> None:
         match event:
             case Want():
-                self.start(event.spec)
+                self.want(event.spec)
             case Start():
                 self.start(self.life.spec)
             case Restart():
@@ -117,6 +118,13 @@ class _Turn:
                 self.bygone(event.reason)
             case _:
                 pass
+
+    def want(self, spec: ComponentSpec) -> None:
+        """A recipe that is tried again must not give a crash loop its whole budget again."""
+        if self.life.state is State.QUARANTINED and spec.digest == self.life.spec.digest:
+            self.set(spec=spec)
+        else:
+            self.start(spec)
 
     def start(self, spec: ComponentSpec) -> None:
         life = self.life

@@ -143,14 +143,15 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Somebody wants this spec to run. One that runs as it is, or is being healed, is left alone."""
+    """Somebody wants this spec to run. One that runs as it is, is being healed or is in quarantine is left
+    alone."""
 
     spec: ComponentSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """It is to run, as whoever made or changed it last wants it."""
+    """It is to run, as whoever made or changed it last wants it; after a quarantine its budget is clean."""
 
 
 @dataclass(frozen=True, slots=True)

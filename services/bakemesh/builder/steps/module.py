@@ -1,9 +1,10 @@
 """`<module>`: makes, changes and starts a component, and waits until it is ready (`wait="no"`: does not).
 
-Same spec and running: nothing to do. Guarantees: the component is journaled with the attempt that made it, so
-that one that a restart of the Builder cut, and that is run again whatever `retryable` says, starts nothing
-twice. A step that is cancelled, skipped, retried or out of time while it waits stops the component
-if this attempt started it; one whose Builder stops leaves it to the setting `on-stop`.
+Same spec and running, or in quarantine: nothing to do. Guarantees: the component is journaled with the
+attempt that made it, so that one that a restart of the Builder cut, and that is run again whatever
+`retryable` says, starts nothing twice. A step that is cancelled, skipped, retried or out of time while it
+waits stops the component if this attempt started it; one whose Builder stops leaves it to the setting
+`on-stop`.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class ModuleRunner:
         except (NotYours, CannotRun) as error:
             return endings.failed(str(error))
         if not step.wait:
+            if one.life.state is State.QUARANTINED:
+                return StepResult(StepOutcome.OK, where(one))
             said = "was started" if started else "runs already as it is wanted"
             return StepResult(StepOutcome.OK, f"component {spec.name} {said}")
         # What is replaced ends first: its output is not the step's.

@@ -227,6 +227,20 @@ def test_a_restart_cleans_the_budget():
     assert (world.life.restarts, world.life.record.probes) == (0, 0)
 
 
+def test_the_same_spec_wanted_again_ends_no_quarantine_and_what_else_does():
+    world = quarantined()
+    before = world.life
+    assert world.tell(Want(before.spec)).effects == []
+    assert world.life == before
+    again = world.tell(Due(), after=world.life.due - world.now).runs().ends()
+    assert again.life.state is State.QUARANTINED, "a re-probe has no budget"
+    for event in (Start(), Want(spec(ready_ms=5))):
+        world = quarantined().tell(event)
+        assert (world.life.state, world.life.record.restarts) == (State.STARTING, ())
+    anew = quarantined().tell(Bygone("earlier start of the node"))
+    assert anew.tell(Want(anew.life.spec)).life.state is State.STARTING
+
+
 def test_remove_forgets_it_only_when_nothing_of_it_lives():
     world = started().ready().tell(Remove())
     assert Forget() not in world.effects
