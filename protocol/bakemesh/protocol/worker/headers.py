@@ -36,13 +36,16 @@ _MOST_RAW = 16
 
 
 class Header:
-    """Base of all headers. `RAW`: how many raw frames follow one of this type."""
+    """Base of all headers. `RAW`: how many raw frames follow one of this type.
+
+    None has slots: those make each class twice, and every start of a worker pays for it.
+    """
 
     TYPE: ClassVar[str] = ""
     RAW: ClassVar[int] = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Hello(Header):
     """Worker → host, the first word. `types`: what it can beyond the seed's; absent: nothing.
 
@@ -58,7 +61,7 @@ class Hello(Header):
     types: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HelloAck(Header):
     """Host → worker: taken; `max_frame` is what both keep to from here on."""
 
@@ -68,7 +71,7 @@ class HelloAck(Header):
     max_frame: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Load(Header):
     """Loads an artifact. `runtime_config`: text to text."""
 
@@ -80,7 +83,7 @@ class Load(Header):
     runtime_config: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Loaded(Header):
     """The answer to LOAD. `model_ref` is the worker's own name of the model."""
 
@@ -91,7 +94,7 @@ class Loaded(Header):
     cold_load_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EmbedBatch(Header):
     """`items`: 1 to 256 of `{id, n_tokens}`, n_tokens from 1.
 
@@ -107,7 +110,7 @@ class EmbedBatch(Header):
     items: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Vectors(Header):
     """The answer to EMBED_BATCH. The raw frame: n × dims f32 LE, rows in the order of the items."""
 
@@ -119,7 +122,7 @@ class Vectors(Header):
     ids: list[Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rerank(Header):
     """`candidates`: 1 to 256 of `{n_tokens}`, from 1.
 
@@ -134,7 +137,7 @@ class Rerank(Header):
     candidates: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Scores(Header):
     """The answer to RERANK. The raw frame: one f32 LE a candidate, in their order."""
 
@@ -143,7 +146,7 @@ class Scores(Header):
     req_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Generate(Header):
     """Greedy generation. The raw frame: the prompt's ids, used as they come."""
 
@@ -155,7 +158,7 @@ class Generate(Header):
     grammar: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GenerateStream(Header):
     """Generation that is sampled and told token by token."""
 
@@ -174,7 +177,7 @@ class GenerateStream(Header):
     stop: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Token(Header):
     """One piece of a stream, `index` from 0. Whole characters: partial UTF-8 is held back."""
 
@@ -184,7 +187,7 @@ class Token(Header):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Text(Header):
     """The end of a generation, with the whole text. `n_gen` does not count the end token."""
 
@@ -196,7 +199,7 @@ class Text(Header):
     finish_reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cancel(Header):
     """Ends the request `target`. It has no answer of its own; `req_id` is for an ERR that says "cannot"."""
 
@@ -205,7 +208,7 @@ class Cancel(Header):
     target: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelInfo(Header):
     """Asks what a loaded model is."""
 
@@ -214,7 +217,7 @@ class ModelInfo(Header):
     model_ref: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Model(Header):
     """The answer to MODEL_INFO."""
 
@@ -229,7 +232,7 @@ class Model(Header):
     chat_template: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Unload(Header):
     """Gives a model's memory back. One that is not loaded is unloaded already."""
 
@@ -238,7 +241,7 @@ class Unload(Header):
     model_ref: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Unloaded(Header):
     """The answer to UNLOAD."""
 
@@ -246,7 +249,7 @@ class Unloaded(Header):
     req_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ping(Header):
     """Asks an idle worker whether it is well."""
 
@@ -254,7 +257,7 @@ class Ping(Header):
     req_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pong(Header):
     """The answer to PING. `rss_mb`: MiB resident; `models_loaded`: how many."""
 
@@ -265,14 +268,14 @@ class Pong(Header):
     placement_share: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Shutdown(Header):
     """Finish the request in flight, answer it, exit 0."""
 
     TYPE: ClassVar[str] = "SHUTDOWN"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Err(Header):
     """A request failed. Never followed by a raw frame."""
 
@@ -282,7 +285,7 @@ class Err(Header):
     req_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Unknown(Header):
     """A header of a type that this end does not know; `raw_frames` of it are to be skipped."""
 
