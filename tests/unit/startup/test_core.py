@@ -258,6 +258,26 @@ def test_what_was_journaled_is_followed_again_and_never_made_twice():
     world.check_all_is_there()
 
 
+PARTS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(PARTS, PARTS)
+def test_what_is_told_of_a_change_names_every_component_once(old, new):
+    world = started(spec("old", old))
+    world.report_all()
+    world.quiet()
+    world.give(spec("new", new))
+    world.quiet()
+    (told,) = of(world, Reconcile)
+    changed = {*told.added, *told.removed, *told.restarted}
+    assert len(changed) == len(told.added) + len(told.removed) + len(told.restarted)
+    assert set(told.added) == new.keys() - old.keys()
+    assert set(told.removed) == old.keys() - new.keys()
+    assert set(told.restarted) == {name for name in old.keys() & new.keys() if old[name] != new[name]}
+    assert told.unchanged == len(old.keys() | new.keys()) - len(changed)
+
+
 OPS = st.one_of(
     st.tuples(st.just("act"), st.integers(0, 5)),
     st.tuples(st.just("act"), st.integers(0, 5)),

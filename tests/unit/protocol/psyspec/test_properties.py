@@ -16,7 +16,6 @@ from bakemesh.protocol.psyspec import (
     PsySpecRefused,
     bringup,
     bundle,
-    compare,
     element_of,
     groups,
     load_psyspec,
@@ -75,22 +74,6 @@ def test_every_psyspec_is_brought_up_with_just_its_components(specs: list[Compon
             for each in spec.triggers
         )
         assert found[spec.name] == replace(spec, triggers=triggers)
-
-
-@SYSTEMATIC
-@given(SYSTEMS, SYSTEMS)
-def test_changes_tell_every_module_once(old: list[ComponentSpec], new: list[ComponentSpec]) -> None:
-    before = {spec.name: spec.digest for spec in old}
-    (group,) = groups(load_psyspec(as_psyspec(*new)), "alpha", "a1")
-    now = {entry.spec.name: entry.spec.digest for entry in group.modules}
-    changes = compare(before, group)
-    told = [*changes.added, *changes.removed, *changes.restarted, *changes.unchanged]
-    assert sorted(told) == sorted(before | now)
-    assert all(before[name] == now[name] for name in changes.unchanged)
-    assert all(before[name] != now[name] for name in changes.restarted)
-    assert not compare(now, group)
-    kept = {name: digest for name, digest in before.items() if name not in changes.removed}
-    assert kept | {name: now[name] for name in changes.added + changes.restarted} == now
 
 
 @SYSTEMATIC
