@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from bakemesh.cli.exits import Exit, Stopped, usage
 from bakemesh.cli.screen import Screen
+from bakemesh.settings.node import Node
 
 if TYPE_CHECKING:
-    from bakemesh.protocol.psyspec import PsySpec
+    from bakemesh.protocol.psyspec import Group, PsySpec, PsySpecRefused
 
 
 def read_psyspec_file(name: str, screen: Screen) -> tuple[str, PsySpec]:
@@ -30,9 +31,25 @@ def read_psyspec_file(name: str, screen: Screen) -> tuple[str, PsySpec]:
         whole = bundle(text, file=name, read=read)
         found = load_psyspec(whole, file=name)
     except PsySpecRefused as error:
-        count = len(error.problems)
-        head = f"{name}: {count} problem{'' if count == 1 else 's'}"
-        raise Stopped(Exit.USAGE, head, *map(str, error.problems)) from None
+        raise _refused(name, error) from None
     for warning in found.warnings:
         screen.note(f"bakemesh: warning: {warning}")
     return whole, found
+
+
+def groups_of(name: str, psyspec: PsySpec, node: Node) -> tuple[Group, ...]:
+    """The modules of a PsySpec in the file `name` by node, where its Startup Supervisor is `node`'s. Raises
+    Stopped.
+    """
+    from bakemesh.protocol.psyspec import PsySpecRefused, groups
+
+    try:
+        return groups(psyspec, node.name, node.id)
+    except PsySpecRefused as error:
+        raise _refused(name, error) from None
+
+
+def _refused(name: str, error: PsySpecRefused) -> Stopped:
+    count = len(error.problems)
+    head = f"{name}: {count} problem{'' if count == 1 else 's'}"
+    return Stopped(Exit.USAGE, head, *map(str, error.problems))

@@ -130,6 +130,19 @@ def test_check_takes_a_psyspec_with_its_files(home):
     assert bakemesh("check", "-", home=home, stdin=SYSTEM.encode()).returncode == 0
 
 
+def test_check_warns_of_what_only_the_node_can_tell(home):
+    (home / "mixed.xml").write_text(
+        '<psySpec><node name="alpha"/><module name="a" node="alpha"><crank command="a"/></module>\n'
+        '<module name="b" depends="a"><crank command="b"/></module></psySpec>'
+    )
+    done = bakemesh("check", "mixed.xml", home=home)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(
+        b"mixed.xml:2: warning: <module> depends=: 'a' is on node alpha, this one on the node whose PsySpec it"
+        b" is: only the Startup Supervisor of node alpha takes this"
+    )
+
+
 def test_check_names_the_files_of_a_psyspec_where_its_problems_are(home):
     (home / "parts").mkdir()
     (home / "parts" / "nodes.inc").write_text("<include>\n<node name='alpha' idd='a1'/></include>")

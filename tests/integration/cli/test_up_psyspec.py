@@ -98,6 +98,18 @@ def test_a_line_a_component_in_order_then_ready_then_all_stopped_in_reverse(tmp_
     assert components_of(tmp_path / "state") == []
 
 
+def test_a_module_without_a_node_waits_for_one_of_the_local_node(tmp_path):
+    mixed = psyspec(module("first", more='node="alpha"'), module("second", more='depends="first"'))
+    (tmp_path / "mixed.xml").write_text(mixed)
+    done = bakemesh("up", "mixed.xml", "--node", "beta", *LISTEN, home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"'first' is on node alpha, this one on the node whose PsySpec it is, here beta" in done.stderr
+    assert not (tmp_path / "state" / "bus").exists()
+    (tmp_path / "alpha").mkdir()
+    with up_with(tmp_path / "alpha", mixed) as up:
+        assert pids(up).keys() == {"first", "second"}
+
+
 def test_every_problem_at_once_before_anything_starts_and_warnings(tmp_path):
     (tmp_path / "bad.xml").write_text(
         '<psySpec name="demo">\n<module name="a"><crank script="missing.py"/></module>\n'

@@ -1,4 +1,4 @@
-"""A PsySpec's modules by node, and the recipe that brings a node's modules up.
+"""The recipe that brings a node's modules up.
 
     for each level of `depends`: every <module wait="no">, then one <attach> each
 
@@ -21,31 +21,11 @@ from bakemesh.protocol.builder.spec.component import (
 )
 from bakemesh.protocol.builder.spec.document import Node, write
 from bakemesh.protocol.builder.spec.grammar import MODULE
-from bakemesh.protocol.psyspec.model import Group, ModuleEntry, NodeEntry, PsySpec
+from bakemesh.protocol.psyspec.model import Group, ModuleEntry
 from bakemesh.protocol.psyspec.order import levels
 
 RECIPE_NAME = "bringup"
 _TYPES = {int: "Integer", float: "Float", str: "String"}
-
-
-def groups(psyspec: PsySpec, node: str, node_id: str) -> tuple[Group, ...]:
-    """The modules by node: first those of this node (`local`, perhaps none), then the others that have any.
-
-    An entry's id decides whether it is this node, where it has one, else its name.
-    """
-    here = {entry.name for entry in psyspec.nodes if _is(entry, node, node_id)}
-    local = tuple(each for each in psyspec.modules if each.node is None or each.node in here)
-    found = [Group(node=node, node_id=node_id, modules=local, local=True)]
-    for entry in psyspec.nodes:
-        if entry.name not in here:
-            modules = tuple(each for each in psyspec.modules if each.node == entry.name)
-            if modules:
-                found.append(Group(node=entry.name, node_id=entry.node_id, modules=modules, local=False))
-    return tuple(found)
-
-
-def _is(entry: NodeEntry, node: str, node_id: str) -> bool:
-    return entry.node_id == node_id if entry.node_id is not None else entry.name == node
 
 
 def bringup(group: Group, only: Collection[str] | None = None) -> str:

@@ -14,6 +14,7 @@ from bakemesh.protocol.builder.spec.problems import Collector, quoted, suggestio
 from bakemesh.protocol.psyspec.bringup import module_node
 from bakemesh.protocol.psyspec.model import ModuleEntry, NodeEntry
 from bakemesh.protocol.psyspec.order import cycles
+from bakemesh.protocol.psyspec.placing import ORDER
 
 STEP_BYTES: Final = 256  # of a module's marks as a step, and its <attach>, beside the names
 DURABLE_TYPES: Final = 1_000
@@ -66,17 +67,9 @@ def _unmet(module: Found, name: str, by_name: Mapping[str, Found]) -> str | None
     other = by_name.get(name)
     if other is None:
         return f"no module is named {quoted(name)}{suggestion(name, by_name)}"
-    if other.node == module.node:
-        return None
-    there, here = _place(other), _place(module)
-    return (
-        f"{quoted(name)} is on {there}, this one on {here}; order is kept within a node alone"
-        " (wait for Psyclone.Ready, or for a post of it, in the crank)"
-    )
-
-
-def _place(module: Found) -> str:
-    return f"node {module.node}" if module.node is not None else "the node whose PsySpec it is"
+    if other.node == module.node or other.node is None or module.node is None:
+        return None  # without a node it may be the same one: `placing` knows, where the node is known
+    return f"{quoted(name)} is on node {other.node}, this one on node {module.node}; {ORDER}"
 
 
 def durable(entries: tuple[ModuleEntry, ...], root_line: int, problems: Collector) -> tuple[ModuleEntry, ...]:

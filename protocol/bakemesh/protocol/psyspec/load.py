@@ -1,9 +1,9 @@
 """PsySpec text → PsySpec, or PsySpecRefused with everything that is wrong with it.
 
 Guarantees: nothing runs that was not checked whole; every problem up to a hundred is said at once, with its
-file and line; what was taken can be brought up: every group's recipe loads. No text, however hostile, makes
-it raise anything else or cost more than its bounds. What published specs hold and this does not is a warning.
-Left out: files. Includes and scripts are put in before, by `bundling`.
+file and line; what was taken can be brought up where `groups` takes it too: every group's recipe loads. No
+text, however hostile, makes it raise anything else or cost more than its bounds. What published specs hold
+and this does not is a warning. Left out: files. Includes and scripts are put in before, by `bundling`.
 """
 
 from __future__ import annotations

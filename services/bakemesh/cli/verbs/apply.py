@@ -16,7 +16,7 @@ from bakemesh.cli import link
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit, Stopped, usage
 from bakemesh.cli.failures import code_of_result
-from bakemesh.cli.psyspecs import read_psyspec_file
+from bakemesh.cli.psyspecs import groups_of, read_psyspec_file
 from bakemesh.cli.running.told import changes
 from bakemesh.settings import add_flags
 from bakemesh.settings.node import Node, read_node
@@ -51,14 +51,13 @@ def run(call: Call) -> int:
 async def _apply(call: Call, text: str, psyspec: PsySpec) -> int:
     from bakemesh.bus.errors import NoResponder
     from bakemesh.protocol.builder.messages import Result
-    from bakemesh.protocol.psyspec import groups
     from bakemesh.protocol.rights import startup_name
     from bakemesh.protocol.startup import PsySpecMessage
     from bakemesh.protocol.subjects import build
 
     async with link.open_supervisor(call.settings) as supervisor:
         node = await _node(call, supervisor)
-        waiting = {group.node for group in groups(psyspec, node.name, node.id)}
+        waiting = {group.node for group in groups_of(call.args.psyspec, psyspec, node)}
         async with _Following(call, supervisor, node, psyspec.digest, waiting) as following:
             message = PsySpecMessage(psyspec=text, issuedby=supervisor.name)
             name = startup_name(node.id)

@@ -2,7 +2,8 @@
 and shows all problems at once.
 
 What a PsySpec includes and the scripts it names are read from beside it. Warnings are shown; they refuse
-nothing.
+nothing here. (A module without a node that depends on one with a node is such: the node of the Startup
+Supervisor decides.)
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _recipe(name: str, xml: str) -> dict[str, Any]:
 
 
 def _psyspec(name: str, xml: str) -> dict[str, Any]:
-    from bakemesh.protocol.psyspec import PsySpecRefused, read_psyspec
+    from bakemesh.protocol.psyspec import PsySpecRefused, read_psyspec, unsettled
 
     try:
         found = read_psyspec(xml, file=name, read=lambda path: Path(path).read_text("utf-8"))
@@ -91,7 +92,7 @@ def _psyspec(name: str, xml: str) -> dict[str, Any]:
         "modules": modules,
         "nodes": [{"name": node.name, "id": node.node_id} for node in found.nodes],
         "cohorts": {cohort.name: list(cohort.nodes) for cohort in found.cohorts},
-        "warnings": [_entry(warning) for warning in found.warnings],
+        "warnings": [_entry(warning) for warning in (*found.warnings, *unsettled(found))],
         "problems": [],
     }
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit, Stopped, usage
-from bakemesh.cli.psyspecs import read_psyspec_file
+from bakemesh.cli.psyspecs import groups_of, read_psyspec_file
 from bakemesh.cli.running.told import Told
 from bakemesh.cli.verbs.builder import builder_argv
 from bakemesh.cli.verbs.startup import startup_argv
@@ -64,7 +64,10 @@ def run(call: Call) -> int:
             f"--join (from {settings.origin('join')}) makes this node's own server a leaf, and nats (from "
             f"{settings.origin('nats')}) names another server; give one of the two"
         )
-    text = read_psyspec_file(call.args.psyspec, call.screen)[0] if call.args.psyspec is not None else None
+    text: str | None = None
+    if call.args.psyspec is not None:
+        text, psyspec = read_psyspec_file(call.args.psyspec, call.screen)
+        groups_of(call.args.psyspec, psyspec, settle_node(settings))
     return asyncio.run(_up(call, embedded, text))
 
 

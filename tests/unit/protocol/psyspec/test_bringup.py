@@ -8,7 +8,7 @@ from bakemesh.protocol.builder.spec import load_recipe
 from bakemesh.protocol.builder.spec.component import CommandCrank, ComponentSpec, ScriptCrank
 from bakemesh.protocol.builder.spec.model import AttachStep, ModuleStep
 from bakemesh.protocol.builder.spec.module import component_of
-from bakemesh.protocol.psyspec import Group, PsySpec, bringup, element_of, groups
+from bakemesh.protocol.psyspec import Group, PsySpec, PsySpecRefused, bringup, element_of, groups, unsettled
 from support.psyspecs import SCRIPT, loaded, module
 
 NODES = "<node name='alpha' id='a1'/><node name='beta' id='b1'/><node name='gamma'/>"
@@ -77,6 +77,32 @@ def test_the_local_group_is_there_though_it_is_empty() -> None:
     assert (local.local, local.modules) == (True, ())
     with pytest.raises(ValueError, match="nothing of node alpha"):
         bringup(local)
+
+
+MIXED = "<node name='x'/><node name='y'/>"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "here", "there"),
+    [
+        ("", "node='x'", "node x", "the node whose PsySpec it is, here y"),
+        ("node='x'", "", "the node whose PsySpec it is, here y", "node x"),
+    ],
+)
+def test_a_module_without_a_node_depends_on_one_with_a_node_where_it_is_the_same(
+    one: str, other: str, here: str, there: str
+) -> None:
+    system = loaded(MIXED + module("a", one) + "\n" + module("b", f"{other} depends='a'"))
+    (local,) = groups(system, "x", "x1")
+    assert [step.name for step in load_recipe(bringup(local)).steps] == ["a", "ready-a", "b", "ready-b"]
+    with pytest.raises(PsySpecRefused) as caught:
+        groups(system, "y", "y1")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.element, problem.attribute) == (2, "module", "depends")
+    assert f"'a' is on {there}, this one on {here}; order is kept within a node alone" in problem.message
+    (warning,) = unsettled(system)
+    assert "only the Startup Supervisor of node x takes this" in warning.message
+    assert not unsettled(SYSTEM)
 
 
 def group_of(inside: str) -> Group:

@@ -158,10 +158,6 @@ WRONG = [
         ),
         "module", "depends", "'a' is on node x, this one on node y; order is kept within a node alone",
     ),
-    (
-        psyspec("<node name='x'/>" + module("a") + module("b", "node='x' depends='a'")),
-        "module", "depends", "'a' is on the node whose PsySpec it is, this one on node x",
-    ),
 ]  # fmt: skip
 
 
