@@ -440,6 +440,11 @@ VALID: list[tuple[str, str, dict[str, Any]]] = [
             "unchanged": 1,
         },
     ),
+    (
+        "live value of one start of a component",
+        "Psyclone.Component.Watch",
+        {"component": "counter", "key": "presses", "value": "17", "instance": "c0ffee"},
+    ),
 ]
 
 _PAUSE = f"{BUILDER}.BakeControl.Pause"

@@ -54,7 +54,7 @@ class Session:
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._denied: set[Denied] = set()  # said once each
         self._counts = dict.fromkeys((DROPPED, LOST, ASIDE), 0)
-        self._watches = Watches(bus, start.name)
+        self._watches = Watches(bus, start.name, start.instance)
         self._ready = ReadyNotes(bus, self.triggers.ready, self.mailbox)
         self._stored = StoredPosts(
             bus,

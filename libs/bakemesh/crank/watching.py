@@ -31,8 +31,8 @@ class WatchRefused(CrankError):
 class Watches:
     """One component's. `set` may be called in the loop alone."""
 
-    def __init__(self, bus: Bus, component: str) -> None:
-        self._bus, self._component = bus, component
+    def __init__(self, bus: Bus, component: str, instance: str) -> None:
+        self._bus, self._component, self._instance = bus, component, instance
         self._subject = subjects.build(
             bus.mesh, bus.settings.node_id, component, subjects.NO_KEY, subjects.COMPONENT_WATCH
         )
@@ -81,7 +81,9 @@ class Watches:
         waiting, self._waiting = self._waiting, set()
         self._sent = self._loop.time()
         for key in sorted(waiting):
-            value = ComponentWatch(component=self._component, key=key, value=self._latest[key])
+            value = ComponentWatch(
+                component=self._component, key=key, value=self._latest[key], instance=self._instance
+            )
             try:
                 await self._bus.publish(self._subject, value)
             except NotConnected:

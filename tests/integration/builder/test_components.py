@@ -208,6 +208,19 @@ async def test_live_values_are_kept_within_bounds_and_go_with_their_instance(hal
     )
 
 
+async def test_a_late_live_value_of_an_instance_before_is_not_shown_on_the_next(hall: Hall) -> None:
+    await hall.up(module("m"))
+    row, old = await hall.seen.until("m", "ready"), hall.instance()
+    os.kill(row["pid"], signal.SIGKILL)
+    await hall.seen.until("m", lambda new: new["state"] == "ready" and new["pid"] != row["pid"])
+    subject = build(hall.own.mesh, "alpha", "m", NO_KEY, ComponentWatch.TYPE)
+    for key, instance in (("late", old), ("present", hall.instance())):
+        message = ComponentWatch(component="m", key=key, value="1", instance=instance)
+        await hall.own.publish(subject, message)
+    row = await hall.seen.until("m", lambda row: "present" in row["watch"])
+    assert row["watch"] == {"present": "1"}
+
+
 # -- health
 
 

@@ -55,6 +55,7 @@ async def test_both_kinds_are_woken_by_pattern_post_show_and_stop(tmp_path: Path
             assert heard[0]["id"] == heard[1]["id"] != heard[2]["id"]
             assert len(bytes.fromhex(heard[0]["id"])) == 16
             await eventually(lambda: builder.shown("counter").get("last") == "5", what="the live value")
+            assert {watch.instance for watch in builder.watches} == {host.instance}
             assert await host.stop() == 0
         assert f"begun counter {NODE}-host {NODE} 10" in host.out
         assert "no more" in host.out

@@ -63,12 +63,16 @@ class ComponentReport(Message):
 
 @registered
 class ComponentWatch(Message):
-    """Component → its Builder, and whoever listens: a live value. Core, not answered, may be lost."""
+    """Component → its Builder, and whoever listens: a live value. Core, not answered, may be lost.
+
+    `instance`: the start it was given; one of another start than the present one is dropped.
+    """
 
     TYPE: ClassVar[str] = COMPONENT_WATCH
     component: Text
     key: Text
     value: Annotated[str, Field(max_length=WATCH_BYTES)]
+    instance: Text | None = None
 
 
 @registered

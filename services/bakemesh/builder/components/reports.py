@@ -1,9 +1,9 @@
 """What components say over the bus: Report (a request, answered), Watch (heard).
 
-A report counts for the instance that it names, and only while that is the component's own; its sender is the
-component, which on a mesh with authentication the server vouches for. Guarantees: bounded memory, whatever is
-sent; a report that was accepted is journaled. Codes, first that applies: malformed_message, unauthorised,
-unknown_component (also: another instance, which is to end), rate_limited.
+What is said counts for the instance that it names, and only while that is the component's own; its sender is
+the component, which on a mesh with authentication the server vouches for. Guarantees: bounded memory,
+whatever is sent; a report that was accepted is journaled. Codes, first that applies: malformed_message,
+unauthorised, unknown_component (also: another instance, which is to end), rate_limited.
 """
 
 from __future__ import annotations
@@ -70,11 +70,13 @@ class Reports:
         return _result(Code.MALFORMED_MESSAGE, refusal.detail)
 
     def watch(self, delivery: Delivery) -> None:
-        """Keeps a live value; one too many, or of somebody else, is dropped."""
+        """Keeps a live value; one too many, of somebody else or of an instance before, is dropped."""
         message, party = delivery.received.message, delivery.subject.party
         assert isinstance(message, ComponentWatch)
         one = self.components.find(message.component)
         if one is None or party != message.component or not one.life.alive:
+            return
+        if message.instance is not None and message.instance != one.life.instance:
             return
         if not self._watches.wait_s(party, self.clock.monotonic()):
             one.watched(message.key, message.value)
