@@ -13,8 +13,9 @@ COPY libs libs
 COPY services services
 RUN set -eu; \
     if ls wheels/*.whl >/dev/null 2>&1; then offline="--no-index --find-links wheels"; else offline=; fi; \
+    if ls wheels/llama_cpp_python-*.whl >/dev/null 2>&1; then extras=auth,fast,engine; else extras=auth,fast; fi; \
     python3 -m venv /opt/venv; \
-    /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check ${offline} '.[auth,fast]'; \
+    /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check ${offline} ".[${extras}]"; \
     /opt/venv/bin/pip uninstall --quiet --yes pip setuptools
 
 FROM ${BASE}

@@ -24,6 +24,7 @@ BENCHES = {
     "idle_node": 180,
     "many_nodes": 1500,
     "tiny_bakes": 900,
+    "worker_engine": 300,
 }
 
 

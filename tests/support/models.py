@@ -123,22 +123,19 @@ def characters(text: str) -> list[int]:
     return [BOS, *(_ID["\u2581" if each == " " else each] for each in text)]
 
 
-def alphabet(path: Path, *, context: int = 2048) -> Path:
-    """The chain: "xyz ab" goes on "cdefghijklmnopqrstuvwxyz" and ends; "0" goes on "123456789012…"."""
+def alphabet(path: Path, *, context: int = 2048, feed: int = 16) -> Path:
+    """The chain: "xyz ab" goes on "cdefghijklmnopqrstuvwxyz" and ends; "0" goes on "123456789012…".
+
+    Every 256 of `feed` make the file a mebibyte larger.
+    """
     count = len(CHARACTERS)
     following = dict.fromkeys(range(count), _ID["a"])
     following |= {_ID[chr(c)]: _ID[chr(c + 1)] for c in range(ord("a"), ord("z"))}
     following |= {_ID[str(d)]: _ID[str((d + 1) % 10)] for d in range(10)}
     following |= {_ID["z"]: EOS, _ID["#"]: _ID["<0xC3>"], _ID["<0xC3>"]: _ID["<0xA9>"]}
     following |= {_ID["<0xA9>"]: _ID["!"], _ID["!"]: EOS}
-    sizes = {
-        "dims": (count + 15) // 16 * 16,
-        "heads": 1,
-        "feed": 16,
-        "layers": 1,
-        "context": context,
-        "head": 16,
-    }
+    dims = (count + 15) // 16 * 16
+    sizes = {"dims": dims, "heads": 1, "feed": feed, "layers": 1, "context": context, "head": 16}
     one_each = np.eye(count, sizes["dims"], dtype=np.float32)
     output = np.zeros((count, sizes["dims"]), np.float32)
     for token, after in following.items():

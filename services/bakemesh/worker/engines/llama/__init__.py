@@ -12,6 +12,7 @@
 | `reranking` | query and candidates to pairs, scores back |
 | `generating` | prompt, tokens, end |
 | `sampling` | the next token: greedy or sampled, under a grammar or free |
+| `schema` | a JSON Schema to a grammar |
 | `pieces` | bytes of tokens to text that may be told |
 
 Importing it needs numpy and the standard library; `make` loads llama.cpp and raises ImportError without it.

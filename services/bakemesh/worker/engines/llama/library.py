@@ -26,9 +26,9 @@ from typing import Any
 from bakemesh.worker.engines.base import EngineError
 
 PACKAGE = "llama-cpp-python"
-LEVELS = {"debug": 0, "info": 1, "warn": 2, "error": 3, "none": 9}
+LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "none": 9}  # ggml.h's, not the binding's comment
 LOG_LEVEL = "BAKEMESH_LLAMA_LOG"
-_DEBUG, _CONTINUED = 4, 5
+_CONTINUED = 5
 _KEPT = 200
 # How llama.cpp, ggml and the C++ library say that memory ran out.
 _OUT_OF_MEMORY = re.compile(
@@ -57,7 +57,7 @@ class Log:
     def take(self, level: int, text: str) -> None:
         """One piece from llama.cpp; level 5 continues the line before."""
         if level != _CONTINUED:
-            self._level = 0 if level == _DEBUG else level
+            self._level = level
         self._kept.append((self._level, text))
         if self._level >= self._least:
             sys.stderr.write(text)

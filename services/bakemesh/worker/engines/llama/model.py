@@ -74,7 +74,7 @@ class LlamaModel:
         shape = Shape(
             n_ctx=capacity,
             capacity=capacity,
-            sequences=SEQUENCES,
+            sequences=min(SEQUENCES, capacity),
             threads=self.threads,
             flash=self.config.flash_attention,
             pooling=pooling,

@@ -10,7 +10,6 @@ read is refused, never passed over; equal seeds give equal tokens. Left out: pen
 from __future__ import annotations
 
 import ctypes
-import importlib
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from bakemesh.worker.engines.base import EngineError, Options
 from bakemesh.worker.engines.llama.library import Library
+from bakemesh.worker.engines.llama.schema import grammar as from_schema
 
 LONGEST_GRAMMAR = 256 * 1024
 _TOKEN = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -171,14 +171,9 @@ def grammar_of(options: Options) -> str | None:
 
 def _from_schema(schema: str) -> str:
     try:
-        json.loads(schema)
-    except (ValueError, RecursionError) as error:
-        raise EngineError("bad_request", f"json_schema is no JSON: {error}") from None
-    converter = importlib.import_module("llama_cpp.llama_grammar")  # of the binding: no library is needed
-    try:
-        return str(converter.json_schema_to_gbnf(schema))
-    except Exception as error:  # noqa: BLE001  # the converter raises whatever it stumbles over
-        raise EngineError("bad_request", f"json_schema cannot become a grammar: {error!r}") from None
+        return from_schema(json.loads(schema))
+    except (ValueError, RecursionError) as error:  # SchemaRefused is a ValueError
+        raise EngineError("bad_request", f"json_schema: {error}") from None
 
 
 def _grammar(library: Library, vocab: Any, text: str) -> Any:
@@ -188,8 +183,12 @@ def _grammar(library: Library, vocab: Any, text: str) -> Any:
         )
     if "\0" in text:
         raise EngineError("bad_request", "the grammar has a NUL character")
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError as error:
+        raise EngineError("bad_request", f"the grammar is no text: {error}") from None
     library.log.clear()
-    made = library.api.llama_sampler_init_grammar(vocab, text.encode("utf-8", "replace"), b"root")
+    made = library.api.llama_sampler_init_grammar(vocab, encoded, b"root")
     if not made:
         raise EngineError(
             "bad_request",
