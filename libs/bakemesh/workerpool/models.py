@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakemesh.protocol.worker import headers as h
@@ -27,12 +27,12 @@ class ModelKey:
     digest: str
     format: str
     config: tuple[tuple[str, str], ...] = ()
+    id: str = field(init=False, compare=False)  # 16 hex digits, the same over restarts of host and worker
 
-    @property
-    def id(self) -> str:
-        """16 hex digits that stay the same over restarts of host and worker."""
+    def __post_init__(self) -> None:
+        """Names it once: each request asks for the name."""
         said = json.dumps([self.digest, self.format, self.config])
-        return hashlib.sha256(said.encode()).hexdigest()[:16]
+        object.__setattr__(self, "id", hashlib.sha256(said.encode()).hexdigest()[:16])
 
 
 def key_of(artifact: Artifact, config: Mapping[str, str]) -> ModelKey:

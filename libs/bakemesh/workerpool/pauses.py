@@ -1,9 +1,9 @@
 """When a worker that ended is started again: pure, over `bakemesh.restart`.
 
 At once the first time; then after 0.25 s, doubled up to 10 s, each shortened by chance. What answered a run,
-or ran for a minute, has proved itself: its end is a first one again. So pauses are for workers that do not come
-up, or die at a LOAD; one that works and dies now and then serves again at once, and what holds that back is
-the crash budget of the (model, config).
+or ran for a minute, has proved itself: its end is a first one again. So pauses are for workers that do not
+come up, or die at a LOAD; one that works and dies now and then serves again at once, and what holds that back
+is the crash budget of the (model, config).
 """
 
 from __future__ import annotations
