@@ -170,8 +170,14 @@ class Lane:
             self._ping()
             return
         self.state = LaneState.IDLE
-        self._timer = self._loop.call_at(self._next_ping, self._ping)
+        if self._timer is None:  # one for many requests: where it finds a busy worker, this here pings next
+            self._timer = self._loop.call_at(self._next_ping, self._ping_due)
         self._owner.freed(self)
+
+    def _ping_due(self) -> None:
+        self._timer = None
+        if self.idle:
+            self._ping()
 
     def _ping(self) -> None:
         worker, settings = self.worker, self._settings
@@ -204,7 +210,6 @@ class Lane:
     def give(self, job: Job) -> None:
         """Runs it; only while idle."""
         assert self.worker is not None
-        self._untimed()
         self.state, self.job, job.running = LaneState.BUSY, job, self
         if job.needs is not None and job.needs not in self.worker.can:
             said = f"the worker of lane {self.name} does not know {job.needs}"

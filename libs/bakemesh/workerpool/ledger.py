@@ -11,6 +11,8 @@ from bakemesh.workerpool.models import ModelKey
 from bakemesh.workerpool.quarantine import Book, Kept
 from bakemesh.workerpool.strikes import Strikes
 
+FREE = Standing()
+
 
 class Ledger:
     """By (model, config). `budgets` None: everybody is always free."""
@@ -31,11 +33,11 @@ class Ledger:
     def standing(self, key: ModelKey, now: float) -> Standing:
         """How it stands."""
         if self._budgets is None:
-            return Standing()
+            return FREE
         found = self._standings.get(key.id)
         if found is None:
             if not self._closed or key.id in self._passed:
-                return Standing()
+                return FREE
             found = self._standings[key.id] = budget.imposed(self._budgets, now)
         return found
 

@@ -61,6 +61,7 @@ class Pool(Asking):
         self._place: Place | None = None
         self._open = False
         self._pumping = self._pump_again = False
+        self._fresh: Job | None = None  # asked in this turn, and looked at already
         self._first: asyncio.Future[None] | None = None
         self._unsaved: str | None = None
         self._probes = Probes(self)
@@ -214,7 +215,9 @@ class Pool(Asking):
         until = call.until(loop.time(), self.settings.within_s)
         timers = [loop.call_at(until, self._expire, job)]
         self._queue.append(job)
+        self._fresh = job
         self.pump()
+        self._fresh = None
         if call.queue_s is not None and job.running is None and not job.over:
             if call.queue_s <= 0:
                 self._waited(job, call.queue_s)
@@ -252,7 +255,7 @@ class Pool(Asking):
             job = waiting.popleft()
             if job.over:
                 continue
-            if (refusal := self._refusal(job)) is not None:
+            if job is not self._fresh and (refusal := self._refusal(job)) is not None:
                 job.fail(refusal)
                 continue
             loading = {lane.loading for lane in self.lanes if lane.loading is not None}
