@@ -4,6 +4,10 @@
        ↑                    └──────────────── Resume ────────────────────┴───────────────────────────┘
     any of them ── Down ──→ the same way, and then the Builder ends (NodeDown)
 
+Once Down begins to stop components it cannot be undone: the node's start is ended, what was stopped belongs
+to it, and in the same write the Down becomes the next start's. So a Builder that dies from here on is
+followed by one that finishes it; only when all has stopped it is forgotten (`forget`).
+
 The Result comes at once; how far it is, SystemStatus says. What was asked is journaled before it is answered
 and holds over a restart of the Builder, until Resume or a new boot of the node. Child recipes of bakes that
 run here are taken all the same, for those bakes could not end without them. Left out: how a component is
@@ -16,13 +20,16 @@ import asyncio
 import contextlib
 import json
 import logging
+import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from bakemesh.builder.bake.session import Session
 from bakemesh.builder.bake.state import Control, Refused
 from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.clock import Clock
+from bakemesh.builder.components.boot import begin_boot
+from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.records import Db, get_meta, set_meta
 from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.rates import Buckets
@@ -44,13 +51,15 @@ class NodeDown(Exception):
 @dataclass(frozen=True, slots=True)
 class Drain:
     """That the node is taken out of work. `deadline`: µs since the epoch, from then on bakes are cancelled;
-    None: they are waited for. `boot`: of the node, for a new one takes recipes again.
+    None: they are waited for. `boot`: of the node, for a new one takes recipes again. `ended`: the start in
+    which it was asked is over, and Resume comes too late.
     """
 
     boot: str
     issuedby: str
     down: bool
     deadline: int | None
+    ended: bool = False
 
     def text(self) -> str:
         """As it is journaled."""
@@ -73,7 +82,12 @@ def asked(
         return None
     deadline = None if timeout_ms is None else now + timeout_ms * 1000
     down = verb is NodeVerb.DOWN or (before is not None and before.down)
-    return Drain(boot, issuedby, down, deadline)
+    return Drain(boot, issuedby, down, deadline, before is not None and before.ended)
+
+
+async def forget(journal: Journal) -> None:
+    """What was asked of this start of the node is over with it."""
+    await journal.commit(lambda db: set_meta(db, KEY, ""))
 
 
 def described(drain: Drain | None, before: Drain | None, bakes: int) -> str:
@@ -107,6 +121,7 @@ class NodeLife:
         self._allowed, self._buckets = allowed, buckets
         self._stop_components, self._resume_components = stop_components, resume_components
         self._news = asyncio.Event()
+        self._turn = asyncio.Lock()  # one change of `drain` after the other
         self._stopped: Drain | None = None  # for which the components are stopped
         # Components may have been stopped for it: by an earlier Builder too, dead before it resumed them.
         self._left = True
@@ -125,18 +140,27 @@ class NodeLife:
         assert isinstance(message, NodeControl)
         try:
             known = self._check(delivery.subject.party, message, verb)
+            before, drain = await self._ask(known, message)
         except Refused as refused:
             log.info("%s of %s refused: %s: %s", verb, delivery.subject.party, refused.code, refused.summary)
             return self._result(verb, refused.code, refused.summary, refused.retry_ms)
-        before = self.drain
-        drain = asked(
-            before, known, message.issuedby, message.timeoutms, now=self.clock.wall(), boot=self.boot
-        )
-        await self._keep(drain)
         self.kitchen.draining = drain is not None
         self._news.set()
         log.info("%s of %s: %s", verb, message.issuedby, described(drain, before, len(self.kitchen.sessions)))
         return self._result(verb, Code.OK, described(drain, before, len(self.kitchen.sessions)))
+
+    async def _ask(self, verb: NodeVerb, message: NodeControl) -> tuple[Drain | None, Drain | None]:
+        """What was, and what is from now on, journaled. Raises Refused."""
+        async with self._turn:
+            before = self.drain
+            if verb is NodeVerb.RESUME and before is not None and before.ended:
+                raise Refused(
+                    Code.TERMINAL, "the node goes down: its components are being stopped; start it again"
+                )
+            now = self.clock.wall()
+            drain = asked(before, verb, message.issuedby, message.timeoutms, now=now, boot=self.boot)
+            await self._keep(drain)
+            return before, drain
 
     def refused(self, refusal: Refusal) -> Result:
         """The Result of what does not decode."""
@@ -234,11 +258,29 @@ class NodeLife:
             await session.apply(Control(Verb.CANCEL, str(Verb.CANCEL), number, issuer))
 
     async def _drained(self, drain: Drain) -> None:
+        if drain.down and not await self._past_recall():
+            return  # it was resumed meanwhile
         if self._stopped is None or (drain.down and not self._stopped.down):
             await self._stop_components(drain.down)
             self._stopped = drain
             self.kitchen.on_change()
             log.info("drained: no bake and no component runs")
-        if drain.down and self.drain is drain:
-            await self._keep(None)  # the next start of the node is a new one
+        if drain.down:
             raise NodeDown
+
+    async def _past_recall(self) -> bool:
+        """Ends the node's start, and keeps the Down for the next one to finish; False where none is wanted
+        any more."""
+        async with self._turn:
+            if self.drain is None or not self.drain.down:
+                return False
+            if not self.drain.ended:
+                ended = replace(self.drain, boot=uuid.uuid4().hex, ended=True)
+
+                def work(db: Db) -> None:
+                    begin_boot(db, ended.boot)
+                    set_meta(db, KEY, ended.text())
+
+                await self.kitchen.journal.commit(work)
+                self.boot, self.drain = ended.boot, ended
+            return True

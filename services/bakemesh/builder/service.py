@@ -39,7 +39,7 @@ from bakemesh.builder.janitor import Janitor
 from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.payloads import Payloads
 from bakemesh.builder.kitchen import House, Kitchen
-from bakemesh.builder.nodelife import NodeDown, NodeLife
+from bakemesh.builder.nodelife import NodeDown, NodeLife, forget
 from bakemesh.builder.outbox import Outbox
 from bakemesh.builder.performance import Speaker
 from bakemesh.builder.presence import Presence
@@ -119,6 +119,8 @@ async def run(
             raise
         finally:
             await builder.stop(end)
+            if end is not None:
+                await within(HELD_S, [forget(journal)])
 
 
 async def _close(bus: Bus) -> None:

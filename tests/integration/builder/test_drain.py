@@ -282,10 +282,39 @@ async def test_a_resume_starts_nothing_that_a_drain_of_an_earlier_boot_stopped(t
         await ops.control_node(NodeVerb.RESUME, "alpha")
         bake = await boss.bake(recipe(module("two")), node_id="alpha")
         assert isinstance(await bake.outcome(), BakeSuccess)
+        await seen.until("two", "ready")
         assert {row.name: row.state for row in await boss.components("alpha")}["one"] == "stopped"
         assert instances("one", net.node.state) == []
         assert (await ops.control_component(ComponentVerb.STOP, "two")).accepted
         await seen.until("two", "stopped")
+
+
+DEAF = 'trap "" TERM; while :; do sleep 0.05; done'
+
+
+async def test_resume_comes_too_late_where_down_stops_components_and_a_crash_then_does_not_undo_it(
+    tmp_path: Path,
+) -> None:
+    async with operated(tmp_path) as (net, boss, ops, _):
+        modules = recipe(module("one"), module("deaf", DEAF, shutdown_ms=4000))
+        assert isinstance(await (await boss.bake(modules)).outcome(), BakeSuccess)
+        (before,) = await boss.nodes()
+        (pid,) = instances("one", net.node.state)
+        await ops.control_node(NodeVerb.DOWN, "alpha")
+        await eventually(lambda: gone(pid), what="the end of the first component")
+        late = await ops.control_node(NodeVerb.RESUME, "alpha")
+        assert (late.accepted, late.code) == (False, "terminal")
+        assert "goes down" in late.summary
+        assert (await ops.control_node(NodeVerb.DRAIN, "alpha")).accepted
+        await net.node.kill9()
+        await net.node.start()
+        assert await net.node.ended() == 7
+        assert instances("deaf", net.node.state) == []
+        await net.node.start()
+        assert isinstance(await (await boss.bake(QUICK, node_id="alpha")).outcome(), BakeSuccess)
+        (after,) = await boss.nodes()
+        assert after.status.boot != before.status.boot
+        assert {each.state for each in await boss.components()} == {"stopped"}
 
 
 async def test_down_ends_the_components_and_the_next_start_of_the_node_is_a_new_one(tmp_path: Path) -> None:

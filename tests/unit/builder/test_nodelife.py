@@ -32,6 +32,15 @@ def test_a_node_that_goes_down_does_so_until_it_is_resumed(
     assert drain.down
 
 
+@given(st.sampled_from([NodeVerb.DRAIN, NodeVerb.DOWN]))
+def test_a_down_that_ended_the_node_s_start_stays_so(verb: NodeVerb) -> None:
+    before = Drain("next", "ops", True, None, ended=True)
+    drain = asked(before, verb, "ops", None, now=1_000, boot="next")
+    assert drain is not None
+    assert (drain.down, drain.ended) == (True, True)
+    assert read(drain.text(), "next") == drain
+
+
 @given(REQUESTS, st.none() | st.integers(0, 10**9))
 def test_the_last_request_has_its_own_time(
     requests: list[tuple[NodeVerb, int | None]], timeout_ms: int | None

@@ -22,7 +22,6 @@ class Boot:
     """`id` is what SystemStatus says."""
 
     id: str
-    new: bool
 
 
 def machine_boot() -> str:
@@ -42,7 +41,7 @@ async def settle_boot(journal: Journal, *, copied: bool, machine: str | None = N
     machine = machine or machine_boot()
     kept = get_meta(journal.db, _BOOT)
     new = decide(kept, get_meta(journal.db, _MACHINE), machine, copied=copied)
-    boot = Boot(uuid.uuid4().hex if new or not kept else kept, new)
+    boot = Boot(uuid.uuid4().hex if new or not kept else kept)
 
     def work(db: Db) -> None:
         set_meta(db, _BOOT, boot.id)
@@ -52,7 +51,17 @@ async def settle_boot(journal: Journal, *, copied: bool, machine: str | None = N
     return boot
 
 
-async def end_boot(journal: Journal) -> None:
+def begin_boot(db: Db, fresh: str) -> None:
+    """In the same write as what goes with it: the next start of the node has this id."""
+    set_meta(db, _BOOT, fresh)
+
+
+async def end_boot(journal: Journal, boot: str) -> None:
     """The node's components are about to be stopped on purpose: the next start is a new one, however far
-    this one's stop gets."""
-    await journal.commit(lambda db: set_meta(db, _BOOT, ""))
+    this one's stop gets. Where `boot` is ended already nothing changes."""
+
+    def work(db: Db) -> None:
+        if get_meta(db, _BOOT) == boot:
+            begin_boot(db, uuid.uuid4().hex)
+
+    await journal.commit(work)

@@ -73,7 +73,7 @@ class Components:
         `drained`: `resume` starts them again. `end`: the node ends; its next start is a new one.
         """
         if end:
-            await end_boot(self.ground.journal)
+            await end_boot(self.ground.journal, self.ground.boot)
         names = [one.name for one in self]
         depends = {one.name: one.life.spec.depends for one in self}
         for group in levels(names, depends):

@@ -125,10 +125,14 @@ async def test_the_start_is_kept_in_the_journal_until_it_is_ended(tmp_path: Path
     first = await settled()
     assert await settled() == first
     journal = Journal(tmp_path / "journal.db")
-    await end_boot(journal)
+    await end_boot(journal, "of long ago")
+    assert await settled() == first
+    await end_boot(journal, first)
+    await end_boot(journal, first)
     journal.close()
     second = await settled()
     assert second != first
+    assert await settled() == second
     rebooted = await settled("m2")
     assert rebooted != second
     assert await settled("m2", copied=True) != rebooted
