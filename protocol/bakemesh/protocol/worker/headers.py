@@ -303,18 +303,19 @@ KNOWN: dict[str, type[Any]] = {
 }  # fmt: skip
 # A peer that does not know these could not tell that a raw frame follows, so they say it.
 _SAYS_RAW = frozenset({GenerateStream.TYPE})
+_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def write(header: Any) -> bytes:
     """The header's JSON; fields that are None are left out."""
     out: dict[str, Any] = {"type": header.TYPE}
-    for each in fields(header):
-        value = getattr(header, each.name)
+    for name in _RULES[header.TYPE]:
+        value = getattr(header, name)
         if value is not None:
-            out[each.name] = value
+            out[name] = value
     if header.TYPE in _SAYS_RAW:
         out["raw_frames"] = header.RAW
-    return json.dumps(out, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _write(out).encode("utf-8", "replace")
 
 
 def raw_frames(given: dict[str, Any]) -> int:

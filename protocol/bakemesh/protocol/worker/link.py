@@ -13,7 +13,7 @@ answers without an engine (unknown types, broken headers) never enters the link:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -104,16 +104,17 @@ class Link:
             return Link(found, (header.TYPE, header.req_id), earlier=self.cancels)
         if event is Event.ANSWER:
             self._check_answer(header)
-            return replace(self, state=found, request=None, earlier=frozenset())
+            return Link(found, None, self.cancels)
         if event is Event.CANCEL:
             self._check_new(header)
-            return replace(self, state=found, cancels=self.cancels | {header.req_id})
+            return Link(found, self.request, self.cancels | {header.req_id}, self.earlier)
         if event is Event.CANNOT:
             gone = frozenset({header.req_id})
-            return replace(self, state=found, cancels=self.cancels - gone, earlier=self.earlier - gone)
+            return Link(found, self.request, self.cancels - gone, self.earlier - gone)
         if event is Event.PART:
             self._check_part(header)
-        return replace(self, state=found)
+            return self
+        return Link(found, self.request, self.cancels, self.earlier)
 
     def closed(self) -> Link:
         """The link after the connection's end."""
