@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bakemesh.protocol.worker import headers as h
 from bakemesh.worker import artifact, config
@@ -28,8 +27,7 @@ class BadRequest(EngineError):
         super().__init__("bad_request", msg)
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(NamedTuple):
     """What a handler may do while its request is in flight."""
 
     emit: Callable[[h.Token], None]

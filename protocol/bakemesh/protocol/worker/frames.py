@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import sys
 
 from bakemesh.protocol.worker.errors import FrameCut, FrameTooLarge, LocalError
 
@@ -21,6 +22,9 @@ FIRST_MAX = (
     64 << 10
 )  # of what comes before the handshake is done: a HELLO is small, and its sender a stranger
 _ROOM = 64 << 10
+_SPARE = 4 << 20  # the largest memory that is kept
+_SPARES = 2  # one that its reader still holds, and one to be filled
+_OURS = 3  # references: the list's, the loop's, the question's own
 _MAPPED = 1 << 20
 
 
@@ -42,6 +46,7 @@ class FrameReader:
         self._start = self._end = 0
         self._large: memoryview | None = None  # of the payload that is too large for the buffer
         self._filled = 0
+        self._spares = _Spares()
 
     def room(self) -> memoryview:
         """Where the next bytes of the connection go; never empty once `next` answered None."""
@@ -78,7 +83,7 @@ class FrameReader:
             self._start = begin + size
             return memoryview(bytes(self._view[begin : begin + size]))
         if LENGTH.size + size > _ROOM:
-            self._large = _memory(size)
+            self._large = self._spares.memory(size)
             self._filled = self._end - begin
             self._large[: self._filled] = self._view[begin : self._end]
             self._start = self._end = 0
@@ -100,6 +105,28 @@ class FrameReader:
             rest = self._end - self._start
             self._buffer[:rest] = self._buffer[self._start : self._end]
             self._start, self._end = 0, rest
+
+
+class _Spares:
+    """Memory of large frames that nobody looks at any more, to be filled again: fresh pages cost the system
+    more than the bytes that come into them.
+
+    A view of a frame holds its memory, so a reference more than ours means that it is in use.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
+    def memory(self, size: int) -> memoryview:
+        """`size` bytes that no other view shows."""
+        if size > _SPARE:
+            return _memory(size)
+        for kept in self._kept:
+            if size <= len(kept) <= 2 * size and sys.getrefcount(kept) == _OURS:
+                return memoryview(kept)[:size]
+        fresh = bytearray(size)
+        self._kept = [fresh, *self._kept[: _SPARES - 1]]
+        return memoryview(fresh)
 
 
 def _memory(size: int) -> memoryview:

@@ -303,6 +303,7 @@ KNOWN: dict[str, type[Any]] = {
 }  # fmt: skip
 # A peer that does not know these could not tell that a raw frame follows, so they say it.
 _SAYS_RAW = frozenset({GenerateStream.TYPE})
+_read = json.JSONDecoder().raw_decode
 _write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -336,7 +337,9 @@ def decode(payload: bytes | memoryview, default_type: str | None = None) -> dict
     """
     try:
         text = str(payload, "utf-8")
-        given = json.loads(text)
+        given, end = _read(text) if text.startswith("{") else (None, -1)
+        if end != len(text):  # space around it, or something wrong, which this says better
+            given = json.loads(text)
         if "\\u" in text:
             json.dumps(given, ensure_ascii=False).encode()  # half a surrogate pair could never be echoed
     except (ValueError, RecursionError) as error:
@@ -357,7 +360,7 @@ def read(given: dict[str, Any]) -> Any:
     cls = KNOWN.get(kind)
     if cls is None:
         return Unknown(type=kind, req_id=req_id, raw_frames=raw_frames(given))
-    if raw_frames(given) != cls.RAW:
+    if given.get("raw_frames", cls.RAW) not in (None, cls.RAW):
         raise BadHeader(kind, req_id, "raw_frames", f"must be {cls.RAW}, not {given['raw_frames']}")
     values: dict[str, Any] = {}
     for name, (check, needed) in _RULES[kind].items():

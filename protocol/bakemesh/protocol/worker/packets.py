@@ -7,15 +7,14 @@ were read and dropped, so that the next frame is a header again. Left out: which
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bakemesh.protocol.worker import headers
 from bakemesh.protocol.worker.errors import BadHeader, FrameCut, LocalError
 from bakemesh.protocol.worker.frames import MAX_FRAME, FrameReader, length_of
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
+class Packet(NamedTuple):
     """A header, and the bytes of its raw frame where its type has one."""
 
     header: Any
