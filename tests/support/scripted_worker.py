@@ -28,14 +28,14 @@ class Link:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(PATH)
 
-    def frame(self, payload: bytes) -> None:
+    def frame(self, payload: bytes | bytearray) -> None:
         self.sock.sendall(struct.pack("<I", len(payload)))
         self.sock.sendall(payload)
 
     def say(self, **fields: Any) -> None:
         self.frame(json.dumps(fields).encode())
 
-    def exactly(self, size: int) -> bytes:
+    def exactly(self, size: int) -> bytearray:
         out = bytearray(size)
         view, got = memoryview(out), 0
         while got < size:
@@ -43,9 +43,9 @@ class Link:
             if not count:
                 sys.exit(0)
             got += count
-        return bytes(out)
+        return out
 
-    def read(self) -> bytes:
+    def read(self) -> bytearray:
         return self.exactly(*struct.unpack("<I", self.exactly(4)))
 
     def hello(self, nonce: str = NONCE, v: int = 1, **more: Any) -> None:

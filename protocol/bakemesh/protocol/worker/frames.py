@@ -3,7 +3,8 @@
 Guarantees: the limit is checked on the announced length, before a byte of the payload is read or room for it
 made; a payload larger than the buffer is received straight into its own memory, without a copy. Memory of
 frames beyond 1 MiB is mapped: an announced frame costs what has come of it, not what was announced, and the
-memory goes back to the system with the last view of it. EOF between frames is clean; inside one it is a crash
+memory goes back to the system with the last view of it; that of a smaller one is filled again once no view of
+it is left. EOF between frames is clean; inside one it is a crash
 of the peer. Left out: what a frame holds (see `packets`).
 """
 
@@ -22,7 +23,6 @@ FIRST_MAX = (
     64 << 10
 )  # of what comes before the handshake is done: a HELLO is small, and its sender a stranger
 _ROOM = 64 << 10
-_SPARE = 4 << 20  # the largest memory that is kept
 _SPARES = 2  # one that its reader still holds, and one to be filled
 _OURS = 3  # references: the list's, the loop's, the question's own
 _MAPPED = 1 << 20
@@ -119,8 +119,8 @@ class _Spares:
 
     def memory(self, size: int) -> memoryview:
         """`size` bytes that no other view shows."""
-        if size > _SPARE:
-            return _memory(size)
+        if size > _MAPPED:
+            return _mapped(size)
         for kept in self._kept:
             if size <= len(kept) <= 2 * size and sys.getrefcount(kept) == _OURS:
                 return memoryview(kept)[:size]
@@ -129,9 +129,7 @@ class _Spares:
         return memoryview(fresh)
 
 
-def _memory(size: int) -> memoryview:
-    if size <= _MAPPED:
-        return memoryview(bytearray(size))
+def _mapped(size: int) -> memoryview:
     if hasattr(mmap, "MAP_PRIVATE"):
         return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     return memoryview(mmap.mmap(-1, size))
