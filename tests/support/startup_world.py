@@ -76,6 +76,7 @@ class World:
     epoch: int = 0
     numbers: int = 0
     finished: set[tuple[int, str, str, str]] = field(default_factory=set)
+    alone: bool = False  # no node is away: a component lives on one node at a time
 
     def take(self, event: Event) -> list[Effect]:
         """One step, journaled; its effects are due."""
@@ -143,8 +144,24 @@ class World:
         recipe = self.recipes[recipe_id]
         if recipe.known and recipe.ok is None:
             recipe.ok = ok
-            if ok:
-                self.nodes[recipe.node_id].components.update(recipe.sent.parts)
+            self._leave(recipe)
+
+    def _leave(self, recipe: Recipe) -> None:
+        """What a bake that ended leaves: everything, or where it failed what it had started."""
+        parts = list(recipe.sent.parts.items())
+        self.nodes[recipe.node_id].components.update(parts if recipe.ok else parts[:1])
+
+    def living(self) -> dict[str, set[str]]:
+        """Where each component is, or may be made at any moment."""
+        found: dict[str, set[str]] = {}
+        for node_id, node in self.nodes.items():
+            for name in node.components:
+                found.setdefault(name, set()).add(node_id)
+        for recipe in self.recipes.values():
+            if recipe.known and recipe.ok is None:
+                for name in recipe.sent.parts:
+                    found.setdefault(name, set()).add(recipe.node_id)
+        return found
 
     def hear(self, recipe_id: str) -> None:
         """The end of a bake is heard, where it is followed."""
@@ -172,9 +189,13 @@ class World:
             case Follow(_, recipe_id):
                 self.followed.add(recipe_id)
                 self.recipes[recipe_id].known = True
+                if self.alone:
+                    assert all(len(where) == 1 for where in self.living().values()), self.living()
             case Cancel(_, recipe_id):
                 recipe = self.recipes[recipe_id]
                 if recipe.ok is None:
+                    if recipe.known:
+                        self._leave(recipe)
                     recipe.known, recipe.ok = True, False
             case Remove(node_id, name):
                 self.nodes[node_id].components.pop(name, None)

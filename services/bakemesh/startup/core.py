@@ -13,7 +13,8 @@ Guarantees: one bring-up at a time on a node; each (boot, group digest) of a nod
 left alone; Ready once a boot of the own node, never before its own group is done; all of it also over
 restarts at any moment, given that what `step` returns is journaled before its effects are carried out. A
 recipe whose node rebooted, or whose group changed meanwhile, is cancelled, and the next one waits for its
-end. Left out: how anything is carried out.
+end. A component that moves is brought up on its new node when the old one has lost it (`moving`). Left out:
+how anything is carried out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from bakemesh.startup import moving
 from bakemesh.startup.state import (
     Announce,
     BroughtUp,
@@ -60,7 +62,7 @@ def step(state: State, event: Event) -> tuple[State, tuple[Effect, ...]]:
     match event:
         case Reported():
             after = _reported(state, event)
-            return (state, ()) if after is state else _settle(after, event.now)
+            return (after, ()) if after.seen is state.seen else _settle(after, event.now)
         case Offered(spec):
             return replace(state, offer=spec), ()
         case Given(spec, now):
@@ -84,8 +86,9 @@ def pause_s(failures: int, draw: float) -> float:
 
 
 def next_due(state: State) -> float | None:
-    """When a Tick is due next: the soonest time at which a failed bring-up may be tried again."""
-    return min(state.due.values(), default=None)
+    """When a Tick is due next: a failed bring-up may be tried again, or a node that is waited for is away."""
+    away = moving.next_away(state)
+    return min((*state.due.values(), *(() if away is None else (away,))), default=None)
 
 
 def remembered(state: State) -> State:
@@ -123,11 +126,11 @@ def homes(state: State) -> dict[str, Goal]:
 
 def _reported(state: State, event: Reported) -> State:
     known = state.seen.get(event.node_id)
-    takes = event.complete and not event.draining
-    if known is not None and (known.node, known.boot, known.takes) == (event.node, event.boot, takes):
+    state = replace(state, heard=_with(state.heard, event.node_id, event.now))
+    seen = Seen(event.node, event.boot, event.complete, event.complete and not event.draining, 0)
+    if known is not None and replace(known, turn=0) == seen:
         return state
-    turn = 1 + max((each.turn for each in state.seen.values()), default=0)
-    seen = Seen(event.node, event.boot, takes, turn)
+    seen = replace(seen, turn=1 + max((each.turn for each in state.seen.values()), default=0))
     state = replace(state, seen=_with(state.seen, event.node_id, seen))
     if known is not None and known.boot != event.boot:
         state = _fresh(state, event.node_id)
@@ -157,13 +160,18 @@ def _given(state: State, spec: Spec) -> State:
 
 def _taken(state: State, spec: Spec, *, changed: bool) -> State:
     sites = {node_id: replace(site, told="", failures=0) for node_id, site in state.sites.items()}
-    return replace(state, spec=spec, changed=changed, sites=sites, due={}, missed=frozenset(), asked={})
+    return replace(
+        state, spec=spec, changed=changed, sites=sites, due={}, missed=frozenset(), asked={}, held={}
+    )
 
 
 def _prepared(state: State, event: Prepared) -> State:
     node_id, sent = event.node_id, event.sent
+    goal = homes(state).get(node_id)
     if state.asked.get(node_id) != (sent.boot, sent.goal):
         return state  # wanted no more; its number is lost
+    if goal is None or goal.digest != sent.goal:  # the group's node is another one since
+        return replace(state, asked=_without(state.asked, node_id))
     site = state.sites.get(node_id) or Site(_name(state, node_id))
     placed = {**site.placed, **dict.fromkeys(sent.parts, "")}
     state = _site(state, node_id, replace(site, placed=placed, sent=sent))
@@ -215,24 +223,27 @@ def _fresh(state: State, node_id: str) -> State:
 def _settle(state: State, now: float) -> tuple[State, tuple[Effect, ...]]:
     """Everything that is to be done in this state and is not being done yet."""
     state = replace(state, due={node_id: due for node_id, due in state.due.items() if due > now})
+    state = moving.over(state, now)
     spec = state.spec
     if not state.up or spec is None:
         return state, ()
     effects: list[Effect] = []
     goals = homes(state)
     for node_id in dict.fromkeys((*goals, *state.sites)):
-        state, more = _settle_node(state, spec, node_id, goals.get(node_id))
+        state, more = _settle_node(state, spec, node_id, goals.get(node_id), now)
         effects += more
     state, more = _missing(state, spec, goals)
     return _announce(state, spec, [*effects, *more], goals.get(state.node_id))
 
 
-def _settle_node(state: State, spec: Spec, node_id: str, goal: Goal | None) -> tuple[State, list[Effect]]:
+def _settle_node(
+    state: State, spec: Spec, node_id: str, goal: Goal | None, now: float
+) -> tuple[State, list[Effect]]:
     site = state.sites.get(node_id) or Site(goal.node if goal else node_id)
     if site.sent is not None:
         return _under_way(state, node_id, site.sent, goal)
     seen = state.seen.get(node_id)
-    if seen is None or not seen.takes or node_id in state.due:
+    if seen is None or not seen.answers:
         return state, []
     site = replace(site, node=seen.node)
     wanted: Parts = goal.parts if goal else {}
@@ -240,6 +251,8 @@ def _settle_node(state: State, spec: Spec, node_id: str, goal: Goal | None) -> t
         fresh = [name for name in over if (node_id, name) not in state.removing]
         removing = state.removing | {(node_id, name) for name in fresh}
         return replace(state, removing=removing), [Remove(node_id, name) for name in fresh]
+    if not seen.takes or node_id in state.due:
+        return state, []
     if goal is None:
         return _complete(state, spec, node_id, site, None)
     key = (seen.boot, goal.digest)
@@ -253,8 +266,11 @@ def _settle_node(state: State, spec: Spec, node_id: str, goal: Goal | None) -> t
         return _complete(state, spec, node_id, replace(site, done=key), goal)
     if state.asked.get(node_id) == key:
         return state, []
+    state, said, waits = moving.held_back(state, node_id, seen.node, parts, now)
+    if waits:
+        return state, said
     state = replace(state, asked=_with(state.asked, node_id, key))
-    return state, [Dispatch(node_id, seen.node, seen.boot, goal.digest, parts)]
+    return state, [*said, Dispatch(node_id, seen.node, seen.boot, goal.digest, parts)]
 
 
 def _under_way(state: State, node_id: str, sent: Sent, goal: Goal | None) -> tuple[State, list[Effect]]:

@@ -33,11 +33,13 @@ from bakemesh.startup.state import (
     Failed,
     Follow,
     Gone,
+    Held,
     Missing,
     Prepared,
     Reconcile,
     Remove,
     Sent,
+    Unheard,
 )
 from bakemesh.startup.telling import Teller
 from bakemesh.supervisor import (
@@ -77,7 +79,7 @@ class Errands:
                 self._begin(self._cancel(effect))
             case Remove():
                 self._begin(self._remove(effect))
-            case BroughtUp() | Announce() | Reconcile() | Failed() | Missing():
+            case BroughtUp() | Announce() | Reconcile() | Failed() | Missing() | Held() | Unheard():
                 self.tell.effect(effect)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -173,12 +175,15 @@ class Errands:
                 await tries.again(error)
                 continue
             if isinstance(answer, Result):
-                if answer.accepted or answer.code in (Code.UNKNOWN_COMPONENT, Code.UNAUTHORISED):
+                if answer.code in (Code.UNKNOWN_COMPONENT, Code.UNAUTHORISED):
                     break
+                if answer.accepted:  # it is being stopped, perhaps; when it is gone nobody knows it
+                    await tries.pause()
+                    continue
                 await tries.again(RuntimeError(answer.summary))
                 continue
             await tries.again(RuntimeError(f"{answer.type} is no Result"))
-        if not answer.accepted and answer.code == Code.UNAUTHORISED:
+        if answer.code == Code.UNAUTHORISED:
             log.warning(
                 "%s on node %s is not ours to remove: %s", effect.component, effect.node_id, answer.summary
             )
@@ -229,6 +234,10 @@ class Tries:
         level = logging.DEBUG if self._said or isinstance(error, NoResponder) else logging.WARNING
         log.log(level, "%s: %s; tries again", self._what, error)
         self._said = True
+        await self.pause()
+
+    async def pause(self) -> None:
+        """Waits, where nothing failed."""
         await asyncio.sleep(self._pause * (1 - 0.25 * random.random()))
         self._pause = min(self._pause * 2, MOST_S)
 

@@ -62,10 +62,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A node as its last SystemStatus told it; `turn` orders them. `takes`: it takes recipes."""
+    """A node as its last SystemStatus told it; `turn` orders them. `answers`: its configuration is complete;
+    `takes`: it takes recipes, too."""
 
     node: str
     boot: str
+    answers: bool
     takes: bool
     turn: int
 
@@ -97,6 +99,8 @@ class State:
     removing: frozenset[tuple[str, str]] = frozenset()  # NodeID, component
     due: Mapping[str, float] = field(default_factory=dict)  # NodeID → not before, monotonic
     missed: frozenset[str] = frozenset()  # nodes of the PsySpec that were said to be away
+    heard: Mapping[str, float] = field(default_factory=dict)  # NodeID → last, or first waited for; monotonic
+    held: Mapping[str, frozenset[str]] = field(default_factory=dict)  # NodeID → nodes that it waits for
 
 
 # -- what happens
@@ -201,7 +205,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Ask the node's Builder to remove a component, until it answers; the answer is Gone."""
+    """Ask the node's Builder to remove a component, until it has none of that name; the answer is Gone."""
 
     node_id: str
     component: str
@@ -257,4 +261,26 @@ class Missing:
     components: int
 
 
-Effect = Dispatch | Follow | Cancel | Remove | BroughtUp | Announce | Reconcile | Failed | Missing
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A bring-up waits until the nodes `others` have lost these components, which move."""
+
+    node_id: str
+    node: str
+    components: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """It waits no longer: those nodes are away. What they still hold is removed when they are heard."""
+
+    node_id: str
+    node: str
+    components: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+Effect = (
+    Dispatch | Follow | Cancel | Remove | BroughtUp | Announce | Reconcile | Failed | Missing | Held | Unheard
+)

@@ -4,6 +4,8 @@
     announced {…}      Psyclone.Ready     failed {…}      a bring-up failed; tried again after pause_s
     reconciled {…}     what a changed PsySpec did on a node
     missing {…}        a node of the PsySpec is not there; its group waits
+    held {…}           a bring-up waits until components that move are gone from the nodes `on`
+    unheard {…}        it waits no longer, for those nodes are away
     given {…}          the PsySpec that counts from now on
 
 `bakemesh up` draws them. A reader that goes away is no reason to end.
@@ -18,7 +20,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bakemesh.startup.state import Announce, BroughtUp, Effect, Failed, Missing, Reconcile, Spec
+from bakemesh.startup.state import (
+    Announce,
+    BroughtUp,
+    Effect,
+    Failed,
+    Held,
+    Missing,
+    Reconcile,
+    Spec,
+    Unheard,
+)
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +86,14 @@ class Teller:
                 log.warning("bring-up of node %s failed: %s; again in %.1f s", node, why, pause_s)
             case Missing(node, components):
                 self._line("missing", {"node": node, "components": components})
+            case Held(node_id, node, components, others):
+                self._line("held", _moving(node_id, node, components, others))
+            case Unheard(node_id, node, components, others):
+                self._line("unheard", _moving(node_id, node, components, others))
+                log.warning(
+                    "%s on node %s: %s not heard of, so it may run there as well until that node is heard",
+                    ", ".join(components), node, ", ".join(others),
+                )  # fmt: skip
 
     def components(self, node_id: str, node: str, found: list[dict[str, Any]]) -> None:
         """The components of a node that are the PsySpec's, as its SystemStatus has them."""
@@ -92,3 +112,9 @@ class Teller:
         facts = {"node": node, "nodeid": node_id, "name": key[1], "state": state}
         more = {word: found[word] for word in ("reason", "restarts", "pid") if found.get(word)}
         self._line("component", {**facts, **more})
+
+
+def _moving(
+    node_id: str, node: str, components: tuple[str, ...], others: tuple[str, ...]
+) -> dict[str, object]:
+    return {"node": node, "nodeid": node_id, "components": list(components), "on": list(others)}

@@ -54,6 +54,7 @@ class Site:
     go: asyncio.Event
     boot: str = "b1"
     removed: list[str] = field(default_factory=list)
+    stopping: bool = False  # what is to be removed takes its time to end
     fails: int = 0
 
     async def say(self, **more: Any) -> None:
@@ -113,8 +114,11 @@ async def site(url: str, node_id: str) -> AsyncIterator[Site]:
         message = delivery.received.message
         assert isinstance(message, ComponentControl)
         assert delivery.subject.key == message.component
-        holder[0].removed.append(message.component)
-        return Result(verb="Remove", accepted=True, code="ok", summary="removed")
+        site = holder[0]
+        if message.component in site.removed and not site.stopping:
+            return Result(verb="Remove", accepted=False, code="unknown_component", summary="none")
+        site.removed.append(message.component)
+        return Result(verb="Remove", accepted=True, code="ok", summary="accepted; it is stopping")
 
     async with (
         connect(url, name="builder", node_id=node_id, identity=builder_name(node_id)) as bus,
@@ -322,6 +326,25 @@ async def test_an_old_bring_up_that_still_runs_is_cancelled_first(tmp_path):
             told = await running.until("announced")
             assert told["components"] == ["good"]
         assert here.alpha.removed == ["stuck"]
+
+
+async def test_a_module_that_moves_waits_until_it_has_ended_on_its_old_node(tmp_path):
+    async with house(tmp_path) as here:
+        for site in (here.alpha, here.beta):
+            site.go.set()
+            await site.say()
+        async with startup(tmp_path, here.url, "alpha", TWO) as running:
+            await running.until("component", name="far", state="ready")
+            await running.until("announced")
+            here.beta.stopping = True
+            await here.give(psyspec(module("one"), module("two"), module("far", "alpha")))
+            held = await running.until("held")
+            assert (held["node"], held["components"], held["on"]) == ("alpha", ["far"], ["beta"])
+            await eventually(lambda: len(here.beta.removed) > 2, what="asked again whether it is gone")
+            assert len(here.alpha.recipes) == 1
+            here.beta.stopping = False
+            await eventually(lambda: len(here.alpha.recipes) == 2, what="the bring-up where it moves to")
+            assert 'name="far"' in here.alpha.recipes[1]
 
 
 async def test_a_wrong_psyspec_is_refused_with_every_problem_and_changes_nothing(tmp_path):

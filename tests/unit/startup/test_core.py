@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakemesh.startup import core
+from bakemesh.startup.moving import AWAY_S
 from bakemesh.startup.state import (
     Announce,
     BroughtUp,
@@ -13,10 +14,12 @@ from bakemesh.startup.state import (
     Dispatch,
     Failed,
     Follow,
+    Held,
     Missing,
     Reconcile,
     Remove,
     Tick,
+    Unheard,
 )
 from support.startup_world import OWN, World, goal, spec
 
@@ -258,6 +261,62 @@ def test_what_was_journaled_is_followed_again_and_never_made_twice():
     world.check_all_is_there()
 
 
+MOVED = spec("M", {"one": "1", "two": "1"}, gamma={"far": "1"})
+
+
+def test_a_module_that_moves_is_gone_from_the_old_node_before_it_is_on_the_new_one():
+    world = started()
+    world.report_all()
+    world.quiet()
+    before = len(world.effects)
+    world.give(MOVED)
+    later = world.effects[before:]
+    assert [effect for effect in later if isinstance(effect, Remove | Dispatch)] == [Remove("beta", "far")]
+    assert of(world, Held) == [Held("gamma", "gamma", ("far",), ("beta",))]
+    world.now += AWAY_S - 1
+    world.report("beta")  # it is there, and takes its time
+    world.now += AWAY_S - 1
+    world.take(Tick(world.now))
+    assert not [effect for effect in of(world, Dispatch) if effect.node_id == "gamma"]
+    world.act(world.due.index(Remove("beta", "far")))
+    assert [effect.node_id for effect in of(world, Dispatch)][-1] == "gamma"
+    world.quiet()
+    assert not of(world, Unheard)
+    world.check_all_is_there()
+
+
+def test_a_module_that_moves_from_a_node_that_drains_is_removed_there():
+    world = started()
+    world.report_all()
+    world.quiet()
+    world.nodes["beta"].draining = True
+    world.report("beta")
+    world.give(MOVED)
+    world.quiet()
+    world.check_all_is_there()
+
+
+def test_a_node_that_is_away_is_waited_for_a_minute_and_loses_its_module_when_it_comes():
+    world = started()
+    world.report_all()
+    world.quiet()
+    world.crash()
+    del world.due[:]
+    world.offer(A)
+    world.report(OWN)
+    world.report("gamma")
+    world.give(MOVED)
+    assert not [effect for effect in of(world, Dispatch) if effect.node_id == "gamma"]
+    assert core.next_due(world.state) == world.now + AWAY_S
+    world.quiet()
+    assert of(world, Unheard) == [Unheard("gamma", "gamma", ("far",), ("beta",))]
+    assert world.nodes["gamma"].components == {"far": "1"}
+    world.report("beta")
+    assert world.due == [Remove("beta", "far")]
+    world.quiet()
+    world.check_all_is_there()
+
+
 PARTS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"))
 
 
@@ -278,9 +337,10 @@ def test_what_is_told_of_a_change_names_every_component_once(old, new):
     assert told.unchanged == len(old.keys() | new.keys()) - len(changed)
 
 
+ACT = st.tuples(st.just("act"), st.integers(0, 5))
 OPS = st.one_of(
-    st.tuples(st.just("act"), st.integers(0, 5)),
-    st.tuples(st.just("act"), st.integers(0, 5)),
+    ACT,
+    ACT,
     st.tuples(st.just("bake"), st.integers(0, 30), st.booleans()),
     st.tuples(st.just("hear"), st.integers(0, 30)),
     st.tuples(st.just("report"), NODES),
@@ -290,6 +350,28 @@ OPS = st.one_of(
     st.tuples(st.just("time"), st.floats(0, 50)),
     st.tuples(st.just("drain"), NODES, st.booleans()),
 )
+
+
+MOVES = st.one_of(
+    ACT,
+    st.tuples(st.just("give"), st.integers(0, 2)),
+    st.tuples(st.just("bake"), st.integers(0, 30), st.booleans()),
+    st.tuples(st.just("hear"), st.integers(0, 30)),
+    st.sampled_from([("crash",), ("report", OWN), ("reboot", "beta"), ("drain", "beta", True), ("time", 50)]),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(MOVES, min_size=10, max_size=40))
+def test_a_component_lives_on_one_node_at_a_time_where_no_node_is_away(ops):
+    world = World(alone=True)
+    world.give(A)
+    world.report_all()
+    world.quiet()
+    for op in [("give", 1), *ops]:
+        if op[0] == "time":
+            world.report_all()
+        apply(world, op)
 
 
 def apply(world: World, op: tuple) -> None:

@@ -45,6 +45,13 @@ class Told:
             case "missing":
                 wait = _counted(int(facts.get("components") or 0), "component")
                 return "startup", f"node {node} is not there yet; {wait} will be brought up when it comes"
+            case "held" | "unheard":
+                moving, others = ", ".join(facts.get("components") or ()), ", ".join(facts.get("on") or ())
+                if word == "held":
+                    return "startup", f"node {node} waits until {moving} is gone from {others}"
+                return "startup", (
+                    f"node {node} gets {moving} now: {others} is away, and loses it when it is heard again"
+                )
             case "given":
                 return "startup", f"PsySpec {facts.get('psyspec')} counts from now on"
         return None
