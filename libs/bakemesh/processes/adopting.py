@@ -11,21 +11,25 @@ import asyncio
 import os
 import select
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from bakemesh.processes import frames, marks, records
 from bakemesh.processes.connecting import AGAIN_S, ANSWER_S, ask, connect
-from bakemesh.processes.shimmed import Shimmed
-from bakemesh.processes.spec import ShimExit, check_instance
+from bakemesh.processes.shimmed import Shimmed, say
+from bakemesh.processes.spec import ShimExit, Survivor, check_instance
 from bakemesh.processes.sweeping import sweep_instance
 
 END_S = 5.0
 
 
-async def adopt(folder: Path, instance: str) -> Shimmed | ShimExit | None:
+async def adopt(
+    folder: Path, instance: str, on_survivors: Callable[[tuple[Survivor, ...]], object] = say
+) -> Shimmed | ShimExit | None:
     """The component where it runs, how it ended where it does not, None where nothing is known of it.
 
-    What lives of the instance without a shim that answers is killed first. Raises ValueError.
+    What lives of the instance without a shim that answers is killed first, however long that takes: who
+    survives SIGKILL is told every few seconds. Raises ValueError.
     """
     check_instance(instance)
     identity = records.read_identity(folder, instance)
@@ -56,6 +60,7 @@ async def adopt(folder: Path, instance: str) -> Shimmed | ShimExit | None:
     killed = 0
     while (swept := await sweep_instance(instance)).survivors:
         killed += swept.killed
+        on_survivors(swept.survivors)
     return _LOST if known or killed + swept.killed else None
 
 

@@ -17,11 +17,12 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from bakemesh.processes import frames, records
 from bakemesh.processes.connecting import connect
-from bakemesh.processes.spec import ShimExit, Swept
+from bakemesh.processes.spec import ShimExit, Survivor, Swept
 from bakemesh.processes.sweeping import sweep_instance
 
 HUNG_S = 15.0  # beyond a stop's grace: after 5 of them a shim that works has named who does not die
@@ -30,11 +31,17 @@ LARGEST_ANSWER = 64 * 1024
 log = logging.getLogger(__name__)
 
 
+def say(survivors: tuple[Survivor, ...]) -> None:
+    """Logs who survives SIGKILL."""
+    log.error("processes survive SIGKILL: %s", ", ".join(map(str, survivors)))
+
+
 class Shimmed:
     """A component; made by `Keeper.launch` and `adopt`.
 
     `pid` and `start_time` (ticks since boot) name its main process, `began` is wall clock time, `held` what
     of its limits the system holds here: `memory` or `memory-sampled` (looked at each second), `cpu-share`.
+    `on_survivors` is told every few seconds who keeps a component whose shim was killed from having ended.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class Shimmed:
         self.began = running.began
         self.shim = running.shim
         self.held = running.held
+        self.on_survivors: Callable[[tuple[Survivor, ...]], object] = say
         self._running = running
         self._loop = asyncio.get_running_loop()
         self._told = told  # what the shim said at its end
@@ -156,7 +164,7 @@ class Shimmed:
             killed += swept.killed
             if not swept.survivors:
                 break
-            log.error("processes survive SIGKILL: %s", ", ".join(map(str, swept.survivors)))
+            self.on_survivors(swept.survivors)
         self._end.set_result(ShimExit(None, None, lost=True, at=None, killed=killed))
 
     def _signal_shim(self, number: signal.Signals) -> None:

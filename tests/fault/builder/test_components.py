@@ -17,6 +17,7 @@ import pytest
 
 from bakemesh.protocol.builder.messages import BakeSuccess
 from bakemesh.supervisor import Supervisor
+from support import stuck
 from support.builder import RunningBuilder
 from support.disks import fill_disk, small_disk
 from support.house import Gate
@@ -272,6 +273,34 @@ async def test_a_bus_that_is_away_changes_nothing_about_them(tmp_path: Path) -> 
         assert after["m"] == before["m"]
 
 
+@pytest.mark.skipif(not stuck.POSSIBLE, reason="needs root and FUSE")
+async def test_one_that_cannot_be_killed_keeps_neither_the_builder_nor_the_others_from_work(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path) as here:
+        with stuck.dead_disk(tmp_path / "dead") as disk:
+            await here.up(module("m", f"exec cat {disk}/x"), module("n"))
+            before = await here.ready("m", "n")
+            os.kill(shim_of(before["m"]), signal.SIGKILL)
+            who = f"survives KILL: cat (pid {before['m']}, state D"
+            row = await here.seen.until("m", "unhealthy")
+            assert who in row["reason"]
+            await here.node.kill9()
+            here.clear()
+            await here.node.start()
+            assert await here.ready("n") == {"n": before["n"]}
+            await here.seen.until("m", lambda row: who in row["reason"])
+            async with here.net.connect("boss") as bus:
+                assert (await order(bus, "Restart", "m", issuer="boss")).accepted
+                row = await here.seen.until("m", "stopping")
+                assert who in row["reason"]
+                assert not gone(before["m"])
+                assert (await order(bus, "Stop", "m", issuer="boss")).accepted
+        row = await here.seen.until("m", "stopped")
+        assert "survives" not in row["reason"]
+        assert gone(before["m"])
+
+
 # -- stopping
 
 
@@ -337,7 +366,7 @@ async def test_a_stop_that_was_cut_short_is_finished_by_the_next_builder(tmp_pat
         os.kill(before["deaf"], signal.SIGSTOP)  # it ends by the grace and KILL alone
         here.clear()
         await here.node.start()
-        assert everything_of(here.state) == []
+        await eventually(lambda: not everything_of(here.state), what="the end of the deaf one")
         assert "earlier start" in (await here.seen.until("deaf", "stopped"))["reason"]
 
 

@@ -33,7 +33,9 @@ from bakemesh.builder.components.life import (
     Forget,
     Launch,
     Launched,
+    Leftover,
     Life,
+    Lingers,
     NotLaunched,
     ProbeGood,
     ProbeMissed,
@@ -60,6 +62,7 @@ from bakemesh.processes import (
     Shimmed,
     ShimSpec,
     SpawnRefused,
+    Survivor,
     adopt,
     sweep_instance,
 )
@@ -68,6 +71,8 @@ from bakemesh.protocol.builder.spec.component import ComponentSpec
 log = logging.getLogger(__name__)
 WATCHED = 72  # live values that are kept of a component: a crank's 64, and its host's own
 LOST_PAUSE_S = 0.1
+FIND_PAUSE_S = 5.0
+EARLIER = "an earlier start of the node; not started in this one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +324,7 @@ class Component:
     def _took(self, instance: str, shimmed: Shimmed) -> Event:
         """Follows a running instance; returns the event that says so."""
         self._shimmed = shimmed
+        shimmed.on_survivors = lambda who: self._survive(instance, who)
         self._task(self._mind(instance, shimmed), self._tasks, "minding")
         life, clock = self.life, self.ground.clock
         if Wait.ALIVE in life.waits:
@@ -351,7 +357,12 @@ class Component:
         if self.life.instance == instance and self._shimmed is not None:
             swept = await self._shimmed.stop(grace_s)
             if swept.survivors:
-                log.error("component %s: survives KILL: %s", self.name, ", ".join(map(str, swept.survivors)))
+                self._survive(instance, swept.survivors)
+
+    def _survive(self, instance: str, survivors: tuple[Survivor, ...]) -> None:
+        who = ", ".join(map(str, survivors))
+        log.error("component %s: survives KILL: %s", self.name, who)
+        self.tell(Lingers(instance, f"survives KILL: {who}"))
 
     async def kill(self) -> None:
         """Ends what runs of it at once; its row stays as it is."""
@@ -364,27 +375,47 @@ class Component:
     # -- a Builder comes and goes
 
     async def recover(self) -> None:
-        """Finds what a dead Builder left of it, and lets it go on. To be called once, before anything else.
+        """Begins to find what a dead Builder left of it, and lets it go on; `found` returns when that is
+        over. To be called once, before anything else.
 
         Whoever was made or started in another start of the node is ended, where it still runs, and rests.
         """
         life, instance = self.life, self.life.instance
-        if self.row.boot != self.ground.boot:
-            if instance is not None:
-                await self._end_bygone(instance)
-            if life.state is not State.STOPPED or life.drained:  # no Resume of this one starts it
-                await self.apply(Bygone("an earlier start of the node; not started in this one"))
-        elif instance is None:
-            await self.apply(Recovered())
-        else:
-            await self.apply(await self._find(instance))
+        if self.row.boot == self.ground.boot:
+            if instance is None:
+                await self.apply(Recovered())
+        elif instance is not None:
+            await self.apply(Leftover(EARLIER))
+        elif life.state is not State.STOPPED or life.drained:  # no Resume of this one starts it
+            await self.apply(Bygone(EARLIER))
+        if instance is not None:
+            # As one that is being launched: whoever wants it ended waits for what comes of this.
+            self._starting = self._task(self._find_again(instance), self._tasks, "finding")
+
+    async def found(self) -> None:
+        """Returns once what was left of it runs on or has ended; has ended, where it is of an earlier start."""
+        if (finding := self._starting) is not None:
+            await asyncio.wait({finding})
+        await self.until(lambda it: it.gone or it.row.boot == it.ground.boot or not it.life.alive)
+
+    async def _find_again(self, instance: str) -> None:
+        """Where a process of it cannot be killed this takes as long as that lives: none may be doubled."""
+        while True:
+            try:
+                event = await self._find(instance)
+                break
+            except Exception:
+                log.exception("component %s cannot be looked for", self.name)
+                await asyncio.sleep(FIND_PAUSE_S)
+        with contextlib.suppress(Forgotten, JournalClosed, JournalBroken):
+            await self.apply(event)
 
     async def disown(self) -> None:
         """The state folder was copied: what the row says runs is the other one's. It rests."""
         await self.apply(Bygone("the state folder was copied or moved; not started here"))
 
     async def _find(self, instance: str) -> Event:
-        match found := await adopt(self.folder, instance):
+        match found := await adopt(self.folder, instance, lambda who: self._survive(instance, who)):
             case Shimmed():
                 return self._took(instance, found)
             case ShimExit():
@@ -396,12 +427,6 @@ class Component:
         now = self.ground.clock.wall() / 1e6
         ago_s = 0.0 if found.at is None else max(0.0, now - found.at)
         return Exited(instance, *_told(found), ago_s)
-
-    async def _end_bygone(self, instance: str) -> None:
-        found = await adopt(self.folder, instance)
-        if isinstance(found, Shimmed):
-            await found.stop(self.life.spec.shutdown_ms / 1000)
-            found.close()
 
     async def close(self) -> None:
         """Lets it go: what runs runs on, for the next Builder to find."""

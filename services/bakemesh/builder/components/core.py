@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bakemesh.builder.components.life import (
+    REASON_BYTES,
     UNHEALTHY_CODE,
     After,
     AliveFor,
@@ -26,7 +27,9 @@ from bakemesh.builder.components.life import (
     Forget,
     Launch,
     Launched,
+    Leftover,
     Life,
+    Lingers,
     NotLaunched,
     ProbeGood,
     ProbeMissed,
@@ -47,6 +50,7 @@ from bakemesh.builder.components.life import (
     waits_of,
 )
 from bakemesh.builder.components.states import Move, State, move
+from bakemesh.protocol.builder.messages import clip
 from bakemesh.protocol.builder.spec.component import ComponentSpec
 from bakemesh.restart import Ended, LetBe, Quarantine, Record, decide
 from bakemesh.restart import Restart as Again
@@ -56,6 +60,7 @@ _ABOUT_ONE = (
     NotLaunched,
     Vanished,
     Exited,
+    Lingers,
     ReportedReady,
     ReportedFailed,
     AliveFor,
@@ -114,6 +119,8 @@ class _Turn:
             case Recovered():
                 if self.life.state in (State.BACKOFF, State.QUARANTINED):
                     self.effects.append(Arm(self.life.due))
+            case Leftover():
+                self.leftover(event.reason)
             case Bygone():
                 self.bygone(event.reason)
             case _:
@@ -181,6 +188,15 @@ class _Turn:
         self.set(after=after)
         self.effects.append(End(life.instance, life.spec.shutdown_ms / 1000))
 
+    def leftover(self, reason: str) -> None:
+        life = self.life
+        if life.state is not State.STOPPING:
+            self.move(Move.STOP, reason)
+        elif life.after is After.REMOVE:
+            return
+        self.set(after=After.REST, drained=False, record=Record())
+        self.life = because(self.life, reason)
+
     def bygone(self, reason: str) -> None:
         if self.life.state is State.STOPPING and self.life.after is After.REMOVE:
             self.effects.append(Forget())
@@ -206,6 +222,7 @@ class _Turn:
             began=self.facts.now,
             waits=waits_of(self.life.spec),
             misses=0,
+            lingers="",
             failed=None,
             after=After.REST,
         )
@@ -233,6 +250,10 @@ class _Turn:
                 self.vanished()
             case Exited():
                 self.gone(event.code, event.how, event.ago_s)
+            case Lingers():
+                self.set(lingers=clip(event.who, REASON_BYTES))
+                if self.life.state is State.READY:
+                    self.move(Move.SICK, "it was killed, and not all of it ended")
             case ReportedReady():
                 self.awaited(Wait.REPORT, Wait.ALIVE)
             case AliveFor():
@@ -289,7 +310,7 @@ class _Turn:
     def gone(self, code: int, how: str, ago_s: float = 0.0) -> None:
         """Nothing of the instance lives."""
         life = self.life
-        self.set(instance=None, pid=0, exitcode=code, misses=0, waits=frozenset())
+        self.set(instance=None, pid=0, exitcode=code, misses=0, lingers="", waits=frozenset())
         if life.state is State.STOPPING:
             self.after_stop(how)
             return

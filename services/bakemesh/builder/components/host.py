@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 REASON_BYTES = 2048  # of a reason and its traceback in SystemStatus
 REASONS_BYTES = 128 * 1024  # of all of them
 WATCHES_BYTES = 256 * 1024  # of all live values: the whole must fit into one message of the server
+FOUND_S = 8.0  # for what an earlier Builder left, before this one takes work
 STOP_SLACK_S = 2.0  # beside its grace, for a component to be seen to have ended
 
 
@@ -53,6 +54,7 @@ class Components:
     async def start(self, *, copied: bool = False) -> None:
         """Finds what an earlier Builder left, and lets it go on; what was lost is ended and started again.
 
+        That is done side by side and waited for up to FOUND_S: one that cannot be ended keeps nobody else.
         `copied`: the state folder is a copy; what its rows say runs belongs to the folder it was copied from.
         """
         for begun in self:  # by a start that was broken off: followed twice, one would be started twice
@@ -66,6 +68,20 @@ class Components:
         each = list(self._by_name.values())
         await asyncio.gather(*(one.disown() if copied else one.recover() for one in each))
         self.started = True
+        await self._found(each)
+
+    async def _found(self, each: list[Component]) -> None:
+        finding = {asyncio.create_task(one.found(), name=f"return of {one.name}"): one for one in each}
+        if not finding:
+            return
+        try:
+            _, late = await asyncio.wait(finding, timeout=FOUND_S)
+        finally:
+            for task in finding:
+                task.cancel()
+        if late:
+            names = ", ".join(sorted(finding[task].name for task in late))
+            log.error("components of which something is still being ended, the others go on: %s", names)
 
     async def stop_all(self, reason: str, *, drained: bool = False, end: bool = False) -> None:
         """Ends every component, those first that others do not depend on, each within its shutdown time.
@@ -225,8 +241,8 @@ def latest(watch: dict[str, str], room: int) -> dict[str, str]:
 def _told(one: Component, room: int, watch_room: int) -> dict[str, Any]:
     life, spec = one.life, one.life.spec
     reason = f"{life.reason}: {life.report}" if life.report else life.reason
-    if one.unheld and life.alive:
-        reason = f"{reason}; {one.unheld}" if reason else one.unheld
+    more = [life.lingers, one.unheld if life.alive else ""]
+    reason = "; ".join(each for each in (reason, *more) if each)
     if life.traceback and (left := room - len(reason.encode("utf-8", "replace")) - 8) > 0:
         tail = life.traceback.encode("utf-8", "replace")[-left:].decode("utf-8", "ignore")
         reason += f"\n{tail}"  # the end of a traceback says what it is

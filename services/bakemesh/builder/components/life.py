@@ -84,6 +84,7 @@ class Life:
     failed: str | None = None  # the instance that reported so
     drained: bool = False  # stopped with the node's drain, to be started again with its resume
     since: int = 0
+    lingers: str = ""  # who keeps the instance from having ended: processes that survive KILL
 
     @property
     def alive(self) -> bool:
@@ -212,6 +213,14 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
+class Lingers:
+    """The instance is being killed, and `who` survives that."""
+
+    instance: str
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportedReady:
     """Its crank host says that it is ready."""
 
@@ -261,6 +270,13 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
+class Leftover:
+    """The node was started anew, and the instance may live: it is looked for, ended, and not revived."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Bygone:
     """The node was started anew, and nothing of the component lives: it is not revived."""
 
@@ -278,6 +294,7 @@ Event = (
     | NotLaunched
     | Vanished
     | Exited
+    | Lingers
     | ReportedReady
     | ReportedFailed
     | AliveFor
@@ -285,6 +302,7 @@ Event = (
     | ProbeMissed
     | Due
     | Recovered
+    | Leftover
     | Bygone
 )
 

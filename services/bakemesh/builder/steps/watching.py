@@ -122,4 +122,5 @@ def where(one: Component) -> str:
     if one.gone:
         return f"component {one.name} was removed"
     life = one.life
-    return f"component {one.name} is {life.state}" + (f": {life.reason}" if life.reason else "")
+    why = "; ".join(each for each in (life.reason, life.lingers) if each)
+    return f"component {one.name} is {life.state}" + (f": {why}" if why else "")

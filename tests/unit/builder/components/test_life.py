@@ -22,7 +22,9 @@ from bakemesh.builder.components.life import (
     Forget,
     Launch,
     Launched,
+    Leftover,
     Life,
+    Lingers,
     NotLaunched,
     ProbeGood,
     ProbeMissed,
@@ -333,6 +335,28 @@ def test_a_new_start_of_the_node_revives_nothing():
         world.tell(Bygone("earlier start of the node"))
         assert (world.life.state, world.life.instance) == (State.STOPPED, None)
         assert world.tell(Due(), after=10_000).effects == []
+
+
+def test_what_may_live_of_an_earlier_start_of_the_node_is_ended_and_then_rests():
+    for world in (started().ready(), started().ready().tell(Want(spec(ready_ms=5)))):
+        world.tell(Leftover("earlier start of the node"))
+        assert world.life.state is State.STOPPING
+        assert world.tell(Launched(world.instance, 4711)).effects == [End(world.instance, 5.0)]
+        assert world.ends(-15).effects == []
+        assert (world.life.state, world.life.reason) == (State.STOPPED, "earlier start of the node")
+    wanted = started().ready().tell(Leftover("earlier start of the node")).tell(Want(spec()))
+    assert wanted.effects == []
+    assert isinstance(wanted.ends(-15).effects[0], Launch), "once nothing of the old one lives"
+    removed = started().ready().tell(Remove()).tell(Leftover("earlier start of the node"))
+    assert removed.ends(-15).effects == [Forget()]
+
+
+def test_one_that_survives_its_end_is_not_ready_and_says_who_until_it_is_over():
+    world = started().ready()
+    world.tell(Lingers(world.instance, "survives KILL: sleep (12)"))
+    assert (world.life.state, world.effects) == (State.UNHEALTHY, [])
+    assert "sleep (12)" in world.life.lingers
+    assert (world.ends(-9).life.state, world.life.lingers) == (State.BACKOFF, "")
 
 
 def test_the_journal_gives_back_what_it_was_given():
