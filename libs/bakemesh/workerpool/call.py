@@ -24,7 +24,7 @@ class Call:
         """Takes it back: a queued one ends as Cancelled; of a running generation comes what there is, with
         `finish_reason: cancelled`; anything else ends as Cancelled, and its worker finishes for nobody."""
         self._cancelled = True
-        for cancel in self._cancels:
+        for cancel in tuple(self._cancels):
             cancel()
 
     def bind(self, cancel: Callable[[], None]) -> None:
@@ -32,6 +32,10 @@ class Call:
         self._cancels.append(cancel)
         if self._cancelled:
             cancel()
+
+    def unbind(self, cancel: Callable[[], None]) -> None:
+        """The pool's: that run is over; whatever it holds is let go."""
+        self._cancels.remove(cancel)
 
     def until(self, now: float, default_s: float) -> float:
         """The pool's: when the caller's time is over; it began at the first asking."""

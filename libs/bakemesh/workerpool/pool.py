@@ -9,6 +9,7 @@ models belong on which worker, unloading under a memory budget: a scheduler's, a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -223,13 +224,19 @@ class Pool(Asking):
                 self._waited(job, call.queue_s)
             else:
                 timers.append(loop.call_later(call.queue_s, self._waited, job, call.queue_s))
-        call.bind(lambda: self._cancel(job))
+        cancel = lambda: self._cancel(job)  # noqa: E731
+        call.bind(cancel)
         try:
             return await job.future
-        except asyncio.CancelledError:
-            self._leave(job)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._leave(job)
+            if job.running is None:  # while no worker is up nobody else would take it out
+                with contextlib.suppress(ValueError):
+                    self._queue.remove(job)
             raise
         finally:
+            call.unbind(cancel)
             for timer in timers:
                 timer.cancel()
 

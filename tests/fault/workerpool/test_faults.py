@@ -408,6 +408,7 @@ async def test_no_worker_at_all_is_told_within_the_callers_time_with_the_reason(
         await eventually(lambda: "before it said HELLO" in str(world.pool.health().lanes[0].last_crash))
         with pytest.raises(WorkerUnavailable, match="exit code 7"):
             await world.pool.embed(model.key, share([1]), call=Call(within_s=0.3))
+        assert world.pool.health().queued == 0
 
 
 async def test_a_slow_worker_is_no_hang_and_a_callers_own_deadline_kills_nobody(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from array import array
@@ -12,6 +13,7 @@ import pytest
 from bakemesh.protocol.worker import headers as h
 from bakemesh.worker.engines.fake import score, vector
 from bakemesh.workerpool import BadRequest, Call, Cancelled, LaneBusy, Sampling, Text, Token, Vectors
+from bakemesh.workerpool.job import Job
 from support.waiting import eventually
 from support.workerpools import floats, ids, pools, scripted, share
 
@@ -136,3 +138,16 @@ async def test_types_that_a_worker_says_it_knows_are_told_in_health(tmp_path):
         assert lane.engine == "fake 1"
     async with pools(tmp_path, scripted("good")) as world:
         assert world.pool.health().lanes[0].types == ()
+
+
+async def test_a_request_that_is_over_is_held_by_nothing(tmp_path):
+    async with pools(tmp_path) as world:
+        model = await world.load()
+        gc.collect()
+        gc.disable()  # what lives on is held, or in a cycle
+        try:
+            for number in range(20):
+                await world.pool.embed(model.key, share([number + 1]))
+            assert sum(type(each) is Job for each in gc.get_objects()) <= 1
+        finally:
+            gc.enable()
