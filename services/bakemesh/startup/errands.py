@@ -23,6 +23,7 @@ from bakemesh.protocol.builder.messages import BakeOutcome, BakeSuccess, Result
 from bakemesh.protocol.builder.node import RemoveComponent
 from bakemesh.protocol.subjects import build
 from bakemesh.startup.desk import NOTE, Desk
+from bakemesh.startup.owners import Owners
 from bakemesh.startup.state import (
     Announce,
     BroughtUp,
@@ -62,8 +63,8 @@ FIRST_S, MOST_S, TOO_LARGE_S = 0.1, 5.0, 60.0
 class Errands:
     """Runs what is under way as tasks of `group`; what fails unexpectedly ends the process."""
 
-    def __init__(self, bus: Bus, supervisor: Supervisor, tell: Teller) -> None:
-        self.bus, self.supervisor, self.tell = bus, supervisor, tell
+    def __init__(self, bus: Bus, supervisor: Supervisor, tell: Teller, owners: Owners) -> None:
+        self.bus, self.supervisor, self.tell, self.owners = bus, supervisor, tell, owners
         self.desk: Desk
         self.group: asyncio.TaskGroup
         self._bakes: dict[str, Bake] = {}
@@ -127,6 +128,9 @@ class Errands:
             ok, why = isinstance(outcome, BakeSuccess), _why(outcome)
             break
         self._bakes.pop(effect.recipe_id, None)
+        site = self.desk.state.sites.get(effect.node_id)
+        if not ok and site is not None and site.sent is not None:
+            why = "; ".join(filter(None, (why, self.owners.advice(effect.node_id, site.sent.parts))))
         now, draw = time.monotonic(), random.random()
         await self.desk.post(Ended(effect.node_id, effect.recipe_id, ok, why, now, draw))
 

@@ -25,6 +25,7 @@ from bakemesh.startup.desk import Desk
 from bakemesh.startup.errands import Errands
 from bakemesh.startup.folder import JOURNAL, only_one
 from bakemesh.startup.journal import Journal
+from bakemesh.startup.owners import Owners
 from bakemesh.startup.plan import read_plan
 from bakemesh.startup.settings import StartupSettings
 from bakemesh.startup.telling import Teller
@@ -72,7 +73,8 @@ async def _work(settings: StartupSettings, ready: Callable[[], None], line: Line
         stack.push_async_callback(bus.close)
         supervisor = await stack.enter_async_context(Supervisor(bus, settings.name, state=settings.folder))
         tell = Teller(settings.node, settings.node_id, line)
-        errands = Errands(bus, supervisor, tell)
+        owners = Owners(settings.name)
+        errands = Errands(bus, supervisor, tell, owners)
         desk = Desk(settings, journal, errands.carry)
         errands.desk, desk.on_given = desk, tell.given
         if settings.psyspec is not None:
@@ -103,7 +105,7 @@ async def _work(settings: StartupSettings, ready: Callable[[], None], line: Line
         group.create_task(errands.deliver())
         group.create_task(Cohorts(bus, desk).run())
         ready()
-        await Watching(bus, desk, tell).run()
+        await Watching(bus, desk, tell, owners).run()
 
 
 def _version() -> str:

@@ -26,6 +26,7 @@ from bakemesh.protocol.rights import builder_name
 from bakemesh.protocol.subjects import SYSTEM_STATUS, pattern
 from bakemesh.startup import core
 from bakemesh.startup.desk import Desk
+from bakemesh.startup.owners import Owners
 from bakemesh.startup.state import Reported
 from bakemesh.startup.telling import Teller
 
@@ -37,8 +38,8 @@ SOON_S, MOST_S = 0.2, 5.0
 class Watching:
     """Hands every report to the desk, one after the other."""
 
-    def __init__(self, bus: Bus, desk: Desk, tell: Teller) -> None:
-        self.bus, self.desk, self.tell = bus, desk, tell
+    def __init__(self, bus: Bus, desk: Desk, tell: Teller, owners: Owners) -> None:
+        self.bus, self.desk, self.tell, self.owners = bus, desk, tell, owners
         self._bucket = Bucket(bus, storage.nodes_bucket(bus.mesh))
         # The last one of each node: who reports faster than a step takes is heard as he is now.
         self._latest: dict[str, SystemStatus] = {}
@@ -81,6 +82,7 @@ class Watching:
             self._heard.clear()
             latest, self._latest = self._latest, {}
             for status in latest.values():
+                self.owners.heard(status.node_id, status.components)
                 await self.desk.post(
                     Reported(
                         status.node_id,

@@ -21,6 +21,7 @@ from bakemesh.protocol.message import decode
 from bakemesh.protocol.rights import builder_name, startup_name
 from bakemesh.protocol.startup import PsySpecMessage, Ready, Reconciled
 from bakemesh.protocol.subjects import COMPONENT_CONTROL, NO_KEY, build, pattern
+from bakemesh.startup.owners import Owners
 from bakemesh.startup.state import Reported, State
 from bakemesh.startup.watching import Watching
 from support.nats import connect, server
@@ -179,7 +180,7 @@ async def test_what_lies_in_the_bucket_counts_no_more_once_a_node_was_heard(tmp_
         await here.alpha.builder.report(boot="b1")
         await here.beta.builder.report(boot="b1")
         desk = Recorder("alpha")
-        watching = Watching(here.bus, desk, None)  # type: ignore[arg-type]
+        watching = Watching(here.bus, desk, None, Owners("startup-alpha"))  # type: ignore[arg-type]
         read = watching._bucket.entries
 
         async def slowly() -> Any:
@@ -345,6 +346,18 @@ async def test_a_module_that_moves_waits_until_it_has_ended_on_its_old_node(tmp_
             here.beta.stopping = False
             await eventually(lambda: len(here.alpha.recipes) == 2, what="the bring-up where it moves to")
             assert 'name="far"' in here.alpha.recipes[1]
+
+
+async def test_a_component_of_another_startup_supervisor_is_said_with_what_to_do(tmp_path):
+    async with house(tmp_path) as here:
+        here.alpha.fails = 1
+        theirs = {"name": "one", "state": "ready", "owner": "startup-beta", "digest": "d"}
+        ours = {"name": "two", "state": "ready", "owner": "startup-alpha", "digest": "d"}
+        await here.alpha.say(components=[theirs, ours])
+        async with startup(tmp_path, here.url, "alpha", TWO) as running:
+            why = (await running.until("failed"))["why"]
+            assert "one there belong to startup-beta, which was given a PsySpec with them" in why
+            assert "give it to one `up` and start the others without" in why
 
 
 async def test_a_wrong_psyspec_is_refused_with_every_problem_and_changes_nothing(tmp_path):
