@@ -1,8 +1,8 @@
 """A worker's process: started by exec, watched by a pidfd, killed with all its kin, dead with its host.
 
 Guarantees: the kernel kills it when this thread's process dies, also where it hangs in the engine and does
-not see the end of its socket (Linux; elsewhere the socket's end alone tells it; Windows' processes are left out); SIGKILL goes to its whole
-process group, before anybody else can have the pid. Left out: when to kill.
+not see the end of its socket (Linux; elsewhere the socket's end alone tells it); SIGKILL goes to its whole
+process group, before anybody else can have the pid. Left out: when to kill; processes of Windows.
 """
 
 from __future__ import annotations
