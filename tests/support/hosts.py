@@ -406,7 +406,7 @@ async def up(
     state = host.folder / "state"
     argv = (python, "-m", "bakemesh.cli", "up", "--state", str(state), *flags)
     program = await host.spawn(name, *argv, env=env)
-    await program.said(lambda lines: any("everything is ready" in line for line in lines), what="ready")
+    await program.said(lambda lines: any(line.startswith("up ") for line in lines), what="ready")
     return program
 
 

@@ -94,6 +94,8 @@ def test_a_line_a_component_in_order_then_ready_then_all_stopped_in_reverse(tmp_
         "second    ready on node alpha",
         "startup   Psyclone.Ready: demo on node alpha, 2 components",
     ]
+    assert "up        the node is ready, what demo.xml says is brought up; Ctrl-C stops it" in lines
+    assert not any("everything is ready" in line for line in lines)
     assert [line.split()[0] for line in lines[-3:]] == ["startup", "builder", "bus"]
     assert components_of(tmp_path / "state") == []
 

@@ -178,7 +178,7 @@ class _Teller:
     """Says what happens: a line for people, an event for machines. A node outlives whoever reads that."""
 
     def __init__(self, call: Call, ready: Any) -> None:
-        self._screen = call.screen
+        self._call, self._screen = call, call.screen
         self._announce, self._announced = ready, False
         self._told = Told()
 
@@ -203,12 +203,16 @@ class _Teller:
                 self._screen.say(f"{line[0]:9} {line[1]}")
 
     def all_ready(self) -> None:
-        """Everything is ready for the first time."""
+        """Every process is ready for the first time; a PsySpec's components are said one by one."""
         with _unread():
             if self._screen.machine:
                 self._screen.event("up")
             else:
-                self._screen.say("up        everything is ready; Ctrl-C stops it")
+                given = self._call.args.psyspec
+                what = (
+                    f"the node is ready, what {given} says is brought up" if given else "everything is ready"
+                )
+                self._screen.say(f"up        {what}; Ctrl-C stops it")
 
 
 @contextlib.contextmanager
