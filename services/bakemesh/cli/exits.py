@@ -15,6 +15,7 @@ class Exit(IntEnum):
     INTEGRITY = 4
     UNREACHABLE = 5  # bus unreachable, or no Builder on that node
     TAKEN = 6  # the node has a Builder already
+    DOWN = 7  # `bakemesh builder`: the node was asked down; `up` ends with DONE then
     INTERRUPTED = 130  # interrupted before anything was sent
 
 

@@ -39,7 +39,6 @@ EXAMPLE = """\
 # A server that dies five times in a minute will not be mended by a sixth start at once; it is probed.
 BUS = Policy(max_restarts=5, most_s=5.0, probe_s=10.0, probe_most_s=60.0)
 STARTUP = Policy(never_quarantine=True, most_s=5.0, final_codes=frozenset({2, 6}))
-DOWN = 7  # the Builder's exit code after it was asked down
 # Steps, their grace, the outbox, and each component's own time to end; where `up` was killed, less of that.
 BUILDER_GRACE_S, BUILDER_GUARD_S = 60.0, 20.0
 
@@ -120,7 +119,7 @@ async def _up(call: Call, embedded: bool, psyspec: str | None) -> int:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, group.stop)
         code = await group.run(teller.all_ready, call.args.for_s)
-    if code is None or (group.let_be == "builder" and code == DOWN):
+    if code is None or (group.let_be == "builder" and code == Exit.DOWN):
         return Exit.DONE
     who = {"builder": "Builder", "startup": "Startup Supervisor"}.get(group.let_be or "", "server")
     if code == Exit.TAKEN:
