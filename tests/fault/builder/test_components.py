@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import random
 import signal
@@ -209,6 +210,29 @@ async def test_a_module_step_that_the_builder_s_death_cut_starts_nothing_twice(t
         outcome = await asyncio.wait_for(bake.outcome(), 30)
         assert "ended" in outcome.summary
         assert runs.read_text() == "x\n"
+
+
+async def test_what_a_removed_component_left_in_a_crash_is_taken_away_but_never_from_under_a_shim(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path) as here:
+        await here.node.kill9()
+        components = here.state / "components"
+        for name in ("left", "held"):
+            (components / name / "data").mkdir(parents=True)
+            (components / name / "data" / "old").write_text("of the one before")
+        (components / "elsewhere").symlink_to(tmp_path)
+        lock = os.open(components / "held", os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            await here.node.start()
+            await here.up(module("left", f"[ ! -e old ] || exit 3; {SLEEP}"))
+            await eventually(lambda: "a shim has it" in here.node.log.read_text(), what="a word about it")
+        finally:
+            os.close(lock)
+        assert (components / "held" / "data" / "old").exists()
+        assert here.node.log.exists(), "what a link leads to is nobody's"
+        assert (await here.ready("left"))["left"]
 
 
 # -- what stands between

@@ -393,7 +393,7 @@ class Component:
             self._starting = self._task(self._find_again(instance), self._tasks, "finding")
 
     async def found(self) -> None:
-        """Returns once what was left of it runs on or has ended; has ended, where it is of an earlier start."""
+        """Returns once what was left of it runs on or has ended; of an earlier start of the node: ended."""
         if (finding := self._starting) is not None:
             await asyncio.wait({finding})
         await self.until(lambda it: it.gone or it.row.boot == it.ground.boot or not it.life.alive)

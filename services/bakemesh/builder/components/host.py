@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 from bakemesh.builder.components import launch
@@ -65,6 +66,8 @@ class Components:
             self._open(row)
         if rows:
             log.info("components in the journal: %d", len(rows))
+        for folder in launch.unknown(self.ground.place.folder, self._by_name):
+            self._tidy(folder.name, self._remove(folder))  # a Builder died before it took it away
         each = list(self._by_name.values())
         await asyncio.gather(*(one.disown() if copied else one.recover() for one in each))
         self.started = True
@@ -216,13 +219,21 @@ class Components:
         """It is out of the journal; nothing of it lives."""
         if self._by_name.get(one.name) is one:
             del self._by_name[one.name]
-        task = asyncio.create_task(self._tidy(one), name=f"end of component {one.name}")
-        self._tidying[one.name] = task
-        task.add_done_callback(lambda _: self._tidying.pop(one.name, None))
+        self._tidy(one.name, self._end(one))
 
-    async def _tidy(self, one: Component) -> None:
+    def _tidy(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Until it is done no component of that name is made."""
+        task = asyncio.create_task(work, name=f"end of component {name}")
+        self._tidying[name] = task
+        task.add_done_callback(lambda _: self._tidying.pop(name, None))
+
+    async def _remove(self, folder: Path) -> None:
+        if not await asyncio.to_thread(launch.remove, folder):
+            log.warning("%s is no component's, but a shim has it: it is left", folder)
+
+    async def _end(self, one: Component) -> None:
         await one.close()
-        await asyncio.to_thread(launch.remove, one.folder)
+        await self._remove(one.folder)
         if (turn := self._turns.get(one.name)) is not None and not turn.locked():
             del self._turns[one.name]
 

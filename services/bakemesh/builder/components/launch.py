@@ -9,12 +9,13 @@ itself (see `component`).
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,28 @@ def prepare(spec: ComponentSpec, place: Place, instance: str) -> Path:
     return folder
 
 
-def remove(folder: Path) -> None:
-    """Takes the folder of a forgotten component away, its data too."""
-    shutil.rmtree(folder, ignore_errors=True)
+def unknown(folder: Path, names: Collection[str]) -> list[Path]:
+    """The folders of components that are none of these."""
+    if not folder.is_dir():
+        return []
+    return [each for each in folder.iterdir() if each.name not in names and _is_folder(each)]
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def remove(folder: Path) -> bool:
+    """Takes the folder of a forgotten component away, its data too; False where a shim has it."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True
