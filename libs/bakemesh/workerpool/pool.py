@@ -22,6 +22,7 @@ from bakemesh.workerpool import health, quarantine
 from bakemesh.workerpool.asking import Asking
 from bakemesh.workerpool.call import Call
 from bakemesh.workerpool.charging import Again, Cause, Facts, judge
+from bakemesh.workerpool.crashes import crash_error, start_error
 from bakemesh.workerpool.errors import (
     BadRequest,
     Cancelled,
@@ -363,7 +364,7 @@ class Pool(Asking):
         log.warning("lane %s: %s\n%s", lane.name, failed.reason, failed.output)
         first = self._first
         if first is not None and not first.done() and (failed.mismatch or self._none_left_to_try()):
-            first.set_exception(_start_error(lane, failed))
+            first.set_exception(start_error(lane.name, failed))
 
     def _none_left_to_try(self) -> bool:
         return all(lane.state is health.LaneState.BACKOFF for lane in self.lanes)
@@ -405,7 +406,7 @@ class Pool(Asking):
         if crash.cause is Cause.CLOSED:
             job.fail(PoolClosed(f"the pool was closed during {crash.doing}"))
         elif quarantined:  # the last word is the crash itself, with its output
-            job.fail(_crash_error(lane, job, crash, poison=verdict.poison))
+            job.fail(crash_error(lane.name, crash, poison=verdict.poison))
         elif verdict.again is Again.ONCE and self._open:
             job.attempt += 1
             job.wanted = Wanted(job.key, job.call.lane, avoid=lane.name)
@@ -413,7 +414,7 @@ class Pool(Asking):
         elif verdict.again is Again.APART:
             job.fail(RunApart(lane.name))
         else:
-            job.fail(_crash_error(lane, job, crash, poison=verdict.poison))
+            job.fail(crash_error(lane.name, crash, poison=verdict.poison))
         self.pump()
 
     def save_quarantines(self) -> None:
@@ -430,32 +431,3 @@ class Pool(Asking):
         except OSError as error:
             self._unsaved = f"quarantines cannot be kept in {file}: {error.strerror}"
             log.error("%s", self._unsaved)
-
-
-def _crash_error(lane: Lane, job: Job, crash: Crash, *, poison: bool) -> EngineCrashed:
-    stage = {Cause.TIMEOUT: "timeout", Cause.CANCEL: "cancel"}.get(crash.cause, crash.doing)
-    exit_ = crash.exit
-    return (RequestPoisoned if poison else EngineCrashed)(
-        f"{crash.reason}; the worker of lane {lane.name}: {exit_ or 'its end is not known'}",
-        stage=stage,
-        during=crash.doing,
-        signal=exit_.signal if exit_ is not None else None,
-        exit_code=exit_.code if exit_ is not None else None,
-        output=crash.output,
-        worker=lane.name,
-        safe_to_retry=not poison,
-    )
-
-
-def _start_error(lane: Lane, failed: StartFailed) -> EngineCrashed:
-    exit_ = failed.exit
-    tail = f"\n{failed.output}" if failed.output else ""
-    return EngineCrashed(
-        f"{failed.reason}{tail}",
-        stage="start",
-        signal=exit_.signal if exit_ is not None else None,
-        exit_code=exit_.code if exit_ is not None else None,
-        output=failed.output,
-        worker=lane.name,
-        safe_to_retry=not failed.mismatch,
-    )
