@@ -2,9 +2,9 @@
 starts later, starts again, or was cut off is woken too; each Ready (by its envelope's id) once a life.
 
 A note counts while the nodes bucket holds no SystemStatus of another boot of its node: after a node's restart
-the note of its former life stays until the new one is written, and wakes nobody once the node's new SystemStatus
-is stored. Left out: the time before that. A node that has not come back yet cannot be told from one that is
-where it was.
+the note of its former life stays until the new one is written, and wakes nobody once the node's new
+SystemStatus is stored. Left out: the time before that. A node that has not come back yet cannot be told from
+one that is where it was.
 """
 
 from __future__ import annotations
