@@ -196,6 +196,14 @@ async def test_a_term_that_is_ignored_ends_in_kill_after_shutdown_ms(house: Hous
     assert row["pid"] not in instances("deaf", house.node.state)
 
 
+async def test_an_attach_that_is_out_of_time_says_where_the_component_is(house: House, seen: Board) -> None:
+    slow = module("slow", SLEEP, '<health command="/bin/false"/>', wait=False)
+    outcome = await done(house, slow, attach("slow", attributes='timeout-ms="700"'))
+    assert isinstance(outcome, BakeFailed)
+    assert "of waiting; component slow is starting: not healthy yet: exit code 1" in outcome.summary
+    assert (await seen.until("slow", "starting"))["pid"], "nothing ends it for being slow"
+
+
 # -- restarts
 
 

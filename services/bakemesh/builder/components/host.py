@@ -18,7 +18,7 @@ from bakemesh.builder.components import launch
 from bakemesh.builder.components.boot import end_boot
 from bakemesh.builder.components.component import Claim, Component, Ground
 from bakemesh.builder.components.errors import CannotRun, Forgotten, NotYours
-from bakemesh.builder.components.life import Event, Life, Resume, Stop, Want
+from bakemesh.builder.components.life import Event, Life, Resume, Stop, Want, why
 from bakemesh.builder.components.order import levels
 from bakemesh.builder.components.records import Maker, Row, all_rows
 from bakemesh.builder.components.states import State
@@ -251,9 +251,10 @@ def latest(watch: dict[str, str], room: int) -> dict[str, str]:
 
 def _told(one: Component, room: int, watch_room: int) -> dict[str, Any]:
     life, spec = one.life, one.life.spec
-    reason = f"{life.reason}: {life.report}" if life.report else life.reason
-    more = [life.lingers, one.unheld if life.alive else ""]
-    reason = "; ".join(each for each in (reason, *more) if each)
+    reason = why(life, one.ground.clock.wall())
+    reason = f"{reason}: {life.report}" if life.report else reason
+    if one.unheld and life.alive:
+        reason = f"{reason}; {one.unheld}" if reason else one.unheld
     if life.traceback and (left := room - len(reason.encode("utf-8", "replace")) - 8) > 0:
         tail = life.traceback.encode("utf-8", "replace")[-left:].decode("utf-8", "ignore")
         reason += f"\n{tail}"  # the end of a traceback says what it is

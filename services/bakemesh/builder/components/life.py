@@ -19,6 +19,7 @@ from bakemesh.protocol.builder.spec.component import CommandCrank, ComponentSpec
 from bakemesh.restart import Policy, Record, When
 
 REASON_BYTES = 512
+LATE_S = 15  # not ready for so long, a starting component says so
 UNHEALTHY_CODE = 1  # what its policy is told of a component that was ended because it missed its probes
 PROBE_MOST_S = 900.0
 
@@ -90,6 +91,25 @@ class Life:
     def alive(self) -> bool:
         """Whether a process of it may live."""
         return self.state in ALIVE
+
+
+_AWAITED = {
+    Wait.REPORT: "that it reports itself ready",
+    Wait.PROBE: "a good health probe",
+    Wait.ALIVE: "that it was alive for ready-ms",
+}
+
+
+def why(life: Life, wall: int) -> str:
+    """Why it is where it is, at this time, for people. Nothing ends a start for being slow: who waits for it
+    has a time of his own."""
+    said = [life.reason, life.lingers]
+    late_s = (wall - life.since) // 1_000_000
+    if life.state is State.STARTING and late_s >= LATE_S:
+        left = [_AWAITED[wait] for wait in Wait if wait in life.waits] if life.pid else ["its launch"]
+        doubled_s = LATE_S << (late_s // LATE_S).bit_length() - 1  # so that it is no news every few seconds
+        said.insert(0, f"not ready for {doubled_s} s and more, awaited: {', '.join(left)}")
+    return "; ".join(each for each in said if each)
 
 
 def to_json(life: Life) -> str:

@@ -42,7 +42,9 @@ class AttachRunner:
         began = context.clock()
         reason = await Watching(context, one, output=False).until(ready_or_hopeless, stop)
         if reason is not None:
-            return endings.stopped(reason, f"after {endings.duration(context.clock() - began)} of waiting")
+            return endings.stopped(
+                reason, f"after {endings.duration(context.clock() - began)} of waiting; {where(one)}"
+            )
         if not was_ready(one):
             return endings.failed(where(one))
         return StepResult(StepOutcome.OK, where(one))

@@ -70,7 +70,9 @@ class ModuleRunner:
             if started and reason is not StopReason.SHUTDOWN:
                 await self._take_back(host, spec, reason)
                 return endings.stopped(reason, f"and component {spec.name} was stopped")
-            return endings.stopped(reason, f"after {endings.duration(context.clock() - began)} of waiting")
+            return endings.stopped(
+                reason, f"after {endings.duration(context.clock() - began)} of waiting; {where(one)}"
+            )
         if not was_ready(one):
             return endings.failed(where(one) + watching.note)
         took = endings.duration(context.clock() - began)

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bakemesh.builder.components.life import why
 from bakemesh.builder.components.output import LogReader
 from bakemesh.builder.components.states import State
 from bakemesh.builder.steps.base import StepContext, Stop, StopReason
@@ -121,6 +122,5 @@ def where(one: Component) -> str:
     """In words."""
     if one.gone:
         return f"component {one.name} was removed"
-    life = one.life
-    why = "; ".join(each for each in (life.reason, life.lingers) if each)
-    return f"component {one.name} is {life.state}" + (f": {why}" if why else "")
+    said = why(one.life, one.ground.clock.wall())
+    return f"component {one.name} is {one.life.state}" + (f": {said}" if said else "")

@@ -359,6 +359,19 @@ def test_one_that_survives_its_end_is_not_ready_and_says_who_until_it_is_over():
     assert (world.ends(-9).life.state, world.life.lingers) == (State.BACKOFF, "")
 
 
+def test_one_that_is_long_in_starting_says_since_when_and_what_is_missing():
+    world = started(spec(crank=ScriptCrank(script="a.py"), health=Health(argv=("true",))))
+    begun = world.life.since
+    assert lives.why(world.life, begun + 14_900_000) == ""
+    assert lives.why(world.life, begun + 15_000_000) == "not ready for 15 s and more, awaited: its launch"
+    world.runs().tell(ProbeMissed(world.instance, "exit code 1"))
+    said = lives.why(world.life, begun + 119_000_000)
+    assert said.startswith("not ready for 60 s and more, awaited: that it reports itself ready, a good")
+    assert "exit code 1" in said
+    world.tell(ProbeGood(world.instance)).tell(ReportedReady(world.instance))
+    assert lives.why(world.life, begun + 10**9) == ""
+
+
 def test_the_journal_gives_back_what_it_was_given():
     world = quarantined()
     assert lives.from_json(world.life.spec, lives.to_json(world.life)) == world.life
