@@ -99,8 +99,8 @@ def test_options_that_mean_nothing_are_bad_requests(options: Options) -> None:
     assert refused.value.code == "bad_request"
 
 
-def test_seeds_are_32_bits_and_never_the_one_that_means_any() -> None:
+def test_without_a_seed_or_with_minus_one_it_is_another_text_each_time() -> None:
     assert sampling.seed_of(Options(max_tokens=1, seed=7)) == 7
-    assert sampling.seed_of(Options(max_tokens=1, seed=2**32 + 7)) == 7
-    assert sampling.seed_of(Options(max_tokens=1, seed=2**32 - 1)) == 0
-    assert len({sampling.seed_of(Options(max_tokens=1)) for _ in range(20)}) > 10
+    assert sampling.seed_of(Options(max_tokens=1, seed=-2)) == 2**64 - 2
+    assert sampling.seed_of(Options(max_tokens=1, seed=-1)) is None
+    assert sampling.seed_of(Options(max_tokens=1)) is None
