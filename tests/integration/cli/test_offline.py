@@ -138,8 +138,8 @@ def test_check_warns_of_what_only_the_node_can_tell(home):
     done = bakemesh("check", "mixed.xml", home=home)
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(
-        b"mixed.xml:2: warning: <module> depends=: 'a' is on node alpha, this one on the node whose PsySpec it"
-        b" is: only the Startup Supervisor of node alpha takes this"
+        b"mixed.xml:2: warning: <module> depends=: 'a' is on node alpha, this one on the node whose PsySpec"
+        b" it is: only the Startup Supervisor of node alpha takes this"
     )
 
 

@@ -47,8 +47,8 @@ def unsettled(psyspec: PsySpec) -> tuple[Problem, ...]:
     return tuple(
         _problem(
             module,
-            f"{quoted(other.spec.name)} is on {_place(other, where)}, this one on {_place(module, where)}: only the"
-            f" Startup Supervisor of node {module.node or other.node} takes this; {ORDER}",
+            f"{quoted(other.spec.name)} is on {_place(other, where)}, this one on {_place(module, where)}:"
+            f" only the Startup Supervisor of node {module.node or other.node} takes this; {ORDER}",
         )
         for module, other in [*_open(psyspec)][:MOST]
     )
