@@ -3,33 +3,30 @@
 Guarantees: one subscription a message type for all bakes of this Supervisor, made before the first recipe
 is sent, so that no Status is missed; closing ends everything that was begun here (iterators end with
 Closed, nothing is left running) while the bakes themselves go on. Left out: what a bake offers (`bake`),
-where ids come from (`mint`), which streams are read (`streams`).
+where ids come from (`mint`), how recipes get to their nodes (`sending`), which streams are read (`streams`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
-from weakref import WeakSet, ref
+from weakref import WeakSet
 
 from bakemesh.bus import Bus, BusSettings, Credentials, Tls
-from bakemesh.bus.errors import BusError, RequestTimeout
-from bakemesh.bus.replies import InboxReply
+from bakemesh.bus.errors import BusError
 from bakemesh.protocol import names
-from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.messages import Performance, Result
 from bakemesh.protocol.builder.node import ComponentVerb, NodeVerb
 from bakemesh.protocol.identity import Identity
-from bakemesh.supervisor import deliver, operate, recipe
+from bakemesh.supervisor import operate
 from bakemesh.supervisor.bake import Bake
 from bakemesh.supervisor.cohort import Cohort, read_cohorts
 from bakemesh.supervisor.control import ControlSequence
-from bakemesh.supervisor.directory import Directory, Place
-from bakemesh.supervisor.errors import Closed, RecipeRejected
+from bakemesh.supervisor.directory import Directory
+from bakemesh.supervisor.errors import Closed
 from bakemesh.supervisor.find import locate
 from bakemesh.supervisor.live import LiveStatus
 from bakemesh.supervisor.mint import CounterMint, FolderMint, Mint
@@ -37,10 +34,10 @@ from bakemesh.supervisor.nodes import ANY_NODE, NodeInfo
 from bakemesh.supervisor.notices import LiveNotices, NoticeReader
 from bakemesh.supervisor.operate import ComponentInfo
 from bakemesh.supervisor.recipe import Order, Prepared
+from bakemesh.supervisor.sending import Sending
 from bakemesh.supervisor.streams import ReverseStreams
 
 RESULT_S = 5.0
-LATE_LOOK_S = 30.0
 
 
 class _Reader(Protocol):
@@ -69,7 +66,7 @@ class Supervisor:
         self._given_mint, self._state = mint, state
         self._live: LiveStatus | None = None
         self._readers: WeakSet[_Reader] = WeakSet()
-        self._late: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._sending: Sending | None = None
         self._opened = self._closed = False
 
     @classmethod
@@ -111,9 +108,10 @@ class Supervisor:
             bus = self.bus
             self.streams = ReverseStreams(bus)
             self.directory = Directory(bus)
-            self._mint = self._given_mint or (
+            mint = self._given_mint or (
                 FolderMint(bus, self.name, self._state) if self._state else CounterMint(bus, self.name)
             )
+            self._sending = Sending(bus, self.name, mint, self.directory, self._handle, self._check_open)
             self._notices = LiveNotices(bus)
             self._live = LiveStatus(bus, self.name, self.streams, self.controls)
             await self._live.start()
@@ -129,9 +127,8 @@ class Supervisor:
         if self._closed:
             return
         self._closed = True
-        for task in self._late.values():
-            task.cancel()
-        await asyncio.gather(*self._late.values(), return_exceptions=True)
+        if self._sending is not None:
+            await self._sending.close()
         if self._live is not None:
             await self._live.close(f"Supervisor {self.name} was closed")
             await self._notices.close(f"Supervisor {self.name} was closed")
@@ -162,6 +159,12 @@ class Supervisor:
         assert self._live is not None
         return self._live
 
+    @property
+    def _sender(self) -> Sending:
+        self._check_open()
+        assert self._sending is not None
+        return self._sending
+
     # -- recipes
 
     async def bake(
@@ -188,9 +191,9 @@ class Supervisor:
         order = Order(xml, params, expires_s, parent, parent_supervisor)
         order.check()
         if node_id is None and node == ANY_NODE:
-            return await self._bake_anywhere(order, result_timeout_s)
-        prepared = await self._prepare(order, await self._place(node, node_id))
-        return await self.send(prepared, result_timeout_s=result_timeout_s, again=order)
+            return await self._sender.bake_anywhere(order, result_timeout_s)
+        prepared = await self._sender.prepare(order, await self._sender.place(node, node_id))
+        return await self._sender.send(prepared, result_timeout_s, order)
 
     async def prepare(
         self,
@@ -209,8 +212,8 @@ class Supervisor:
         order = Order(xml, params, expires_s, parent, parent_supervisor)
         order.check()
         if node_id is None and node in (None, ANY_NODE):
-            return await self._prepare(order, (await self.directory.least_loaded())[0])
-        return await self._prepare(order, await self._place(node, node_id))
+            return await self._sender.prepare(order, (await self.directory.least_loaded())[0])
+        return await self._sender.prepare(order, await self._sender.place(node, node_id))
 
     async def send(
         self, prepared: Prepared, *, result_timeout_s: float = RESULT_S, again: Order | None = None
@@ -220,59 +223,7 @@ class Supervisor:
         `again`: what to seal anew when the Builder asks for a pause (`rate_limited`): such a recipe did not
         use its RecipeID up. Raises RecipeRejected, NotStored.
         """
-        self._check_open()
-        bake = self._handle(prepared.identity)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + result_timeout_s
-        while True:
-            reply = self.bus.inbox_reply()
-            try:
-                await deliver.store(self.bus, prepared.subject, prepared.sealed, reply.subject)
-                bake.result = await deliver.result(reply, max(0.0, deadline - loop.time()))
-            except RequestTimeout:
-                self._wait_on(bake, reply)
-                return bake
-            except BaseException:
-                reply.close()
-                raise
-            reply.close()
-            result = bake.result
-            if result.accepted:
-                return bake
-            pause = (result.retryms or 0) / 1000
-            if result.code != Code.RATE_LIMITED or again is None or loop.time() + pause > deadline:
-                raise RecipeRejected(result)
-            await asyncio.sleep(pause)
-            number = int(prepared.identity.recipe_id.rpartition("-")[2])
-            place = prepared.identity
-            prepared = recipe.prepare(self.bus, again, self.name, number, place.node, place.node_id)
-
-    async def _bake_anywhere(self, order: Order, result_timeout_s: float) -> Bake:
-        refusal: RecipeRejected | None = None
-        for place in await self.directory.least_loaded():
-            prepared = await self._prepare(order, place)
-            try:
-                return await self.send(prepared, result_timeout_s=result_timeout_s, again=order)
-            except RecipeRejected as error:
-                if error.code != Code.DRAINING:  # began to drain since it was looked up: the next one
-                    raise
-                refusal = error
-        assert refusal is not None  # there is at least one node, and each refused
-        raise refusal
-
-    async def _prepare(self, order: Order, place: Place) -> Prepared:
-        self._check_open()
-        prepared = recipe.prepare(
-            self.bus, order, self.name, await self._mint.next(), place.name, place.node_id
-        )
-        self.directory.placed(place.node_id)
-        return prepared
-
-    async def _place(self, node: str | None, node_id: str | None) -> Place:
-        if node_id is not None:
-            names.check("NodeID", node_id)
-            return Place(node if node and node != ANY_NODE else node_id, node_id)
-        return await self.directory.find(names.check("Node", node))
+        return await self._sender.send(prepared, result_timeout_s, again)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -368,8 +319,8 @@ class Supervisor:
     async def release(self, bake: Bake) -> None:
         """See `Bake.close`."""
         key = bake.identity.key
-        if (task := self._late.pop(key, None)) is not None:
-            task.cancel()
+        if self._sending is not None:
+            self._sending.forget(key)
         await self._heard.drop(key)
 
     def track(self, reader: Tracked) -> Tracked:
@@ -383,30 +334,6 @@ class Supervisor:
         if identity.supervisor == self.name:
             self._notices.hold(identity, feed)
         return Bake(self, identity, feed)
-
-    # -- Results that come later
-
-    def _wait_on(self, bake: Bake, reply: InboxReply) -> None:
-        key = bake.identity.key
-        task = asyncio.create_task(_late_result(ref(bake), reply), name=f"result of {bake.recipe_id}")
-        self._late[key] = task
-        task.add_done_callback(lambda _done: self._late.pop(key, None))
-
-
-async def _late_result(holder: ref[Bake], reply: InboxReply) -> None:
-    """Waits for the Result of a recipe that waits for its node, as long as anybody holds the bake."""
-    with reply:
-        while (bake := holder()) is not None and bake.terminal is None:
-            del bake  # not held while waiting
-            try:
-                result = await deliver.result(reply, LATE_LOOK_S)
-            except RequestTimeout:
-                continue
-            except BusError:
-                return
-            if (bake := holder()) is not None:
-                bake.take_result(result)
-            return
 
 
 def _recipe_of(supervisor: str, recipe_id: str) -> str:
