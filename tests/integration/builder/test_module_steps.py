@@ -228,7 +228,7 @@ async def test_a_crash_loop_goes_into_quarantine_and_is_tried_again_by_itself(
 
 
 async def test_a_recipe_that_is_tried_again_gives_a_crash_loop_no_new_budget(
-    house: House, seen: Board, tmp_path: Path
+    house: House, tmp_path: Path
 ) -> None:
     runs = tmp_path / "runs"
     loop = module("doomed", f"echo x >> {runs}; exit 3", wait=False, ready_ms=60_000, max_restarts=0)
@@ -240,7 +240,6 @@ async def test_a_recipe_that_is_tried_again_gives_a_crash_loop_no_new_budget(
     changed = loop.replace("exit 3", "exit 4")
     assert "exit code 4" in (await done(house, changed, attach("doomed"))).summary
     assert runs.read_text() == "x\n" * 2
-    await eventually(lambda: seen.states["doomed"].count("quarantined") == 2, what="its second quarantine")
 
 
 async def test_a_component_that_is_killed_is_started_again(house: House, seen: Board) -> None:
