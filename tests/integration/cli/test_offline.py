@@ -52,7 +52,7 @@ def test_help_lists_every_verb_and_every_verb_has_an_example(home):
         (["bakes", "--limit", "-1"], b"0 or more"),
         (["config", "--mesh", "a.b"], b"(from --mesh)"),
         (["config", "--config", "/nowhere.toml"], b"/nowhere.toml"),
-        (["up", "demo.xml"], b"no Startup Supervisor"),
+        (["up", "demo.xml"], b"name the file of a PsySpec"),
         (["up", "--for", "-1"], b"expected seconds"),
         (["up", "--nats", "nats://127.0.0.1:1", "--join", "nats://127.0.0.1:2"], b"give one of the two"),
         (["up", "--node", "n" * 33], b"(from --node)"),
