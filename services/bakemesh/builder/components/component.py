@@ -11,67 +11,41 @@ import asyncio
 import contextlib
 import logging
 import random
-import signal
 import uuid
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.components import core, launch
 from bakemesh.builder.components.errors import Forgotten
+from bakemesh.builder.components.instance import Instance
 from bakemesh.builder.components.life import (
-    AliveFor,
     Arm,
     Bygone,
     Due,
     Effect,
     End,
     Event,
-    Exited,
     Facts,
     Forget,
     Launch,
-    Launched,
     Leftover,
     Life,
-    Lingers,
-    NotLaunched,
-    ProbeGood,
-    ProbeMissed,
     Recovered,
-    Vanished,
-    Wait,
 )
 from bakemesh.builder.components.output import end_of
-from bakemesh.builder.components.probe import GOOD, Prober
 from bakemesh.builder.components.records import Maker, Row, drop_row, save_row
 from bakemesh.builder.components.states import State
 from bakemesh.builder.journal import Journal, JournalBroken, JournalClosed
-from bakemesh.builder.steps.endings import why_refused
-from bakemesh.builder.stopping import unless
 from bakemesh.bus.connection import Bus
-from bakemesh.bus.errors import BusError
-from bakemesh.bus.posts import ensure_posts
 from bakemesh.processes import (
     Keeper,
-    KeeperLost,
     Nursery,
-    ProcessSpec,
-    ShimExit,
-    Shimmed,
-    ShimSpec,
-    SpawnRefused,
-    Survivor,
-    adopt,
-    sweep_instance,
 )
-from bakemesh.protocol.builder.spec.component import ComponentSpec
 
 log = logging.getLogger(__name__)
 WATCHED = 72  # live values that are kept of a component: a crank's 64, and its host's own
-LOST_PAUSE_S = 0.1
-FIND_PAUSE_S = 5.0
+LAUNCH_S = 1.0  # at the end, for what is just being launched
 EARLIER = "an earlier start of the node; not started in this one"
 
 
@@ -117,14 +91,11 @@ class Component:
         self._closed: Exception | None = None  # why no event is taken any more
         self._items: asyncio.Queue[_Item] = asyncio.Queue()
         self._news = asyncio.Event()
-        self._unwanted = asyncio.Event()  # the instance that is being launched is to end
-        self._shimmed: Shimmed | None = None
-        self._starting: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()  # of the instance
+        self._instance: Instance | None = None
         self._ends: set[asyncio.Task[None]] = set()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._actor: asyncio.Task[None] | None = None
-        self.unheld = ""  # which of its limits the system does not hold
+        self._unheld = ""  # of the instance before
 
     @property
     def name(self) -> str:
@@ -135,6 +106,11 @@ class Component:
     def life(self) -> Life:
         """As it is journaled."""
         return self.row.life
+
+    @property
+    def unheld(self) -> str:
+        """Which of its limits the system does not hold."""
+        return self._unheld if self._instance is None else self._instance.unheld
 
     # -- events
 
@@ -230,147 +206,42 @@ class Component:
     def _act(self, effect: Effect) -> None:
         match effect:
             case Launch(instance):
-                self._unwanted = asyncio.Event()
-                self._starting = self._task(self._launch(instance, self.life.spec), self._tasks)
-            case End(instance, grace_s):
-                self._unwanted.set()
-                self._task(self._end(instance, grace_s, self._starting), self._ends)
+                self._new_instance(instance).launch(self.life.spec)
+            case End(_, grace_s):
+                assert self._instance is not None
+                task = asyncio.create_task(self._instance.end(grace_s), name=f"end of component {self.name}")
+                self._ends.add(task)
+                task.add_done_callback(self._ends.discard)
             case Arm(due):
-                self._arm("due", due, Due())
+                self._arm(due)
             case Forget():
                 self.gone = True
                 self.ground.forgotten(self)
 
-    def _task(
-        self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]], what: str = "work"
-    ) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=f"{what} of component {self.name}")
-        among.add(task)
-        task.add_done_callback(among.discard)
-        return task
-
-    def _arm(self, name: str, at: float, event: Event) -> None:
-        if old := self._timers.pop(name, None):
-            old.cancel()
-        delay = max(0.0, at - self.ground.clock.monotonic())
-        self._timers[name] = asyncio.get_running_loop().call_later(delay, self.tell, event)
+    def _arm(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(0.0, due - self.ground.clock.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(delay, self.tell, Due())
 
     def _clear_instance(self) -> None:
         """What served the instance before is over."""
-        if timer := self._timers.pop("alive", None):
-            timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        self._shimmed = self._starting = None
+        if self._instance is not None:
+            self._unheld = self._instance.unheld
+            self._instance.over()
+        self._instance = None
         self.watch.clear()
 
-    # -- starting
-
-    async def _launch(self, instance: str, spec: ComponentSpec) -> None:
-        """Ends in exactly one of Launched, NotLaunched, Vanished."""
-        ground = self.ground
-        try:
-            if why := launch.missing(spec):
-                self.tell(NotLaunched(instance, why))
-                return
-            if launch.program_of(spec) == launch.HOST:
-                ground.nursery.warm()  # comes up meanwhile
-            folder = await asyncio.to_thread(launch.prepare, spec, ground.place, instance)
-            await self._ensure_posts(spec)
-            if self._unwanted.is_set():
-                self.tell(NotLaunched(instance, "was not started"))
-                return
-            process = ProcessSpec(
-                launch.argv_of(spec, folder),
-                launch.environment_of(spec, ground.place, instance),
-                folder / launch.DATA,
-            )
-            shimmed = await ground.nursery.launch(
-                ShimSpec(
-                    process=process,
-                    folder=folder,
-                    instance=instance,
-                    module=launch.program_of(spec),
-                    memory_max_bytes=spec.memory_max_bytes,
-                    cpu_share=spec.cpu_share,
-                )
-            )
-        except KeeperLost as error:
-            log.warning("component %s: %s", self.name, error)
-            await asyncio.sleep(LOST_PAUSE_S)
-            self.tell(await self._find(instance))
-        except SpawnRefused as error:
-            argv = launch.argv_of(spec, self.folder)
-            self.tell(NotLaunched(instance, f"its program cannot be started: {why_refused(argv[0], error)}"))
-        except BusError as error:
-            self.tell(NotLaunched(instance, f"its durable posts cannot be kept: {error}"))
-        except OSError as error:
-            what = error.strerror or type(error).__name__
-            self.tell(NotLaunched(instance, f"its folder {self.folder} cannot be written: {what}"))
-        except Exception as error:
-            log.exception("component %s cannot be launched", self.name)
-            await sweep_instance(instance)
-            self.tell(NotLaunched(instance, f"the Builder failed to launch it: {type(error).__name__}"))
-        else:
-            self.tell(self._took(instance, shimmed))
-
-    async def _ensure_posts(self, spec: ComponentSpec) -> None:
-        """Waits for the stream of what it posts and takes durably; a hub that is away holds no stop up."""
-        types = {post.type for post in spec.posts if post.durable}
-        types.update(type_ for trigger in spec.triggers for type_ in trigger.durable)
-        if types:
-            await unless(self._unwanted, ensure_posts(self.ground.bus, sorted(types)))
-
-    def _took(self, instance: str, shimmed: Shimmed) -> Event:
-        """Follows a running instance; returns the event that says so."""
-        self._shimmed = shimmed
-        shimmed.on_survivors = lambda who: self._survive(instance, who)
-        self._task(self._mind(instance, shimmed), self._tasks, "minding")
-        life, clock = self.life, self.ground.clock
-        if Wait.ALIVE in life.waits:
-            began = life.began if life.pid == shimmed.pid else clock.monotonic()
-            self._arm("alive", began + life.spec.ready_ms / 1000, AliveFor(instance))
-        if life.spec.health is not None:
-            prober = Prober(
-                life.spec,
-                instance,
-                self.ground.place,
-                self.ground.keeper,
-                self.ground.bus,
-                lambda why: self.tell(ProbeGood(instance) if why == GOOD else ProbeMissed(instance, why)),
-                lambda: self.life.state is State.STARTING,
-            )
-            self._task(prober.run(), self._tasks, "probing")
-        if (said := _unheld(life.spec, shimmed.held)) != self.unheld:
-            self.unheld = said
-            if said:
-                log.warning("component %s: %s", self.name, said)
-        return Launched(instance, shimmed.pid)
-
-    async def _mind(self, instance: str, shimmed: Shimmed) -> None:
-        self.tell(self._exited(instance, await shimmed.ended()))
-
-    async def _end(self, instance: str, grace_s: float, starting: asyncio.Task[None] | None) -> None:
-        """Ends the instance that runs, or that is being launched."""
-        if starting is not None and not starting.done():
-            await asyncio.wait({starting})
-        if self.life.instance == instance and self._shimmed is not None:
-            swept = await self._shimmed.stop(grace_s)
-            if swept.survivors:
-                self._survive(instance, swept.survivors)
-
-    def _survive(self, instance: str, survivors: tuple[Survivor, ...]) -> None:
-        who = ", ".join(map(str, survivors))
-        log.error("component %s: survives KILL: %s", self.name, who)
-        self.tell(Lingers(instance, f"survives KILL: {who}"))
+    def _new_instance(self, name: str) -> Instance:
+        self._instance = Instance(
+            self.ground, self.name, name, lambda: self.life, self.tell, unheld=self._unheld
+        )
+        return self._instance
 
     async def kill(self) -> None:
         """Ends what runs of it at once; its row stays as it is."""
-        self._unwanted.set()
-        if self._starting is not None and not self._starting.done():
-            await asyncio.wait({self._starting})
-        if self._shimmed is not None:
-            await self._shimmed.stop(0.0)
+        if self._instance is not None:
+            await self._instance.end(0.0)
 
     # -- a Builder comes and goes
 
@@ -389,59 +260,34 @@ class Component:
         elif life.state is not State.STOPPED or life.drained:  # no Resume of this one starts it
             await self.apply(Bygone(EARLIER))
         if instance is not None:
-            # As one that is being launched: whoever wants it ended waits for what comes of this.
-            self._starting = self._task(self._find_again(instance), self._tasks, "finding")
+            self._new_instance(instance).find()
 
     async def found(self) -> None:
         """Returns once what was left of it runs on or has ended; of an earlier start of the node: ended."""
-        if (finding := self._starting) is not None:
-            await asyncio.wait({finding})
+        if self._instance is not None:
+            await self._instance.begun()
+            with contextlib.suppress(Forgotten):
+                await self.apply(Recovered())  # when this is taken, what came of it was
         await self.until(lambda it: it.gone or it.row.boot == it.ground.boot or not it.life.alive)
-
-    async def _find_again(self, instance: str) -> None:
-        """Where a process of it cannot be killed this takes as long as that lives: none may be doubled."""
-        while True:
-            try:
-                event = await self._find(instance)
-                break
-            except Exception:
-                log.exception("component %s cannot be looked for", self.name)
-                await asyncio.sleep(FIND_PAUSE_S)
-        with contextlib.suppress(Forgotten, JournalClosed, JournalBroken):
-            await self.apply(event)
 
     async def disown(self) -> None:
         """The state folder was copied: what the row says runs is the other one's. It rests."""
         await self.apply(Bygone("the state folder was copied or moved; not started here"))
 
-    async def _find(self, instance: str) -> Event:
-        match found := await adopt(self.folder, instance, lambda who: self._survive(instance, who)):
-            case Shimmed():
-                return self._took(instance, found)
-            case ShimExit():
-                return self._exited(instance, found)
-            case None:
-                return Vanished(instance)
-
-    def _exited(self, instance: str, found: ShimExit) -> Exited:
-        now = self.ground.clock.wall() / 1e6
-        ago_s = 0.0 if found.at is None else max(0.0, now - found.at)
-        return Exited(instance, *_told(found), ago_s)
-
     async def close(self) -> None:
         """Lets it go: what runs runs on, for the next Builder to find."""
-        if self._starting is not None and not self._starting.done():
+        if self._instance is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._starting), LOST_PAUSE_S * 10)
-        for timer in self._timers.values():
-            timer.cancel()
-        tasks = [task for task in (self._actor, *self._tasks, *self._ends) if task is not None]
+                await asyncio.wait_for(self._instance.begun(), LAUNCH_S)
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [task for task in (self._actor, *self._ends) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._instance is not None:
+            await self._instance.close()
         self._refuse(Forgotten(self.name) if self.gone else JournalClosed())
-        if self._shimmed is not None:
-            self._shimmed.close()
 
     # -- what is said of it
 
@@ -451,28 +297,3 @@ class Component:
         self.watch[key] = value
         while len(self.watch) > WATCHED:
             self.watch.pop(next(iter(self.watch)))
-
-
-def _unheld(spec: ComponentSpec, held: Collection[str]) -> str:
-    """Which of its limits the system does not hold here as they are meant; empty where it holds all."""
-    said = []
-    if spec.memory_max_bytes is not None and "memory" not in held:
-        said.append("its memory is looked at once a second (no cgroup that holds memory can be had here)")
-    if spec.cpu_share is not None and "cpu-share" not in held:
-        said.append("its cpu-share is not held (no cgroup that holds it can be had here)")
-    return "; ".join(said)
-
-
-def _told(found: ShimExit) -> tuple[int, str]:
-    """Its exit code, minus the signal after one, and in words."""
-    if found.lost:
-        return -signal.SIGKILL, "its shim was killed, and all of it with it"
-    if found.reason:
-        return -(found.signal or signal.SIGKILL), f"killed: {found.reason}"
-    if found.signal is not None:
-        name = "signal"
-        with contextlib.suppress(ValueError):
-            name = signal.Signals(found.signal).name
-        return -found.signal, f"killed by {name} ({found.signal})"
-    code = found.code if found.code is not None else -signal.SIGKILL
-    return code, f"exit code {code}"
