@@ -2,7 +2,7 @@
 # Builds llama-cpp-python, the engine of `bakemesh worker`, at the version that pyproject.toml pins.
 #
 #   build.sh native PYTHON           for the machine it stands on, into PYTHON's environment (about 3 CPU-minutes)
-#   build.sh portable PYTHON FOLDER  a wheel with every CPU variant, the right one chosen at run time (8 minutes)
+#   build.sh portable PYTHON FOLDER  a wheel with every CPU variant, the right one chosen at run time (10 to 20 CPU-minutes)
 #
 # What the settings are for, and what happens without them: docs/engine.md.
 set -eu
