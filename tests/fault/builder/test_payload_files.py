@@ -50,7 +50,7 @@ async def waiting(folder: Path) -> AsyncIterator[Waiting]:
         f"for i in range({SIZE // 100}): sys.stdout.write(f'{{i:099d}}\\n')\n"
     )
     xml = (
-        f'<recipe name="held" max-data-bytes="{CHUNK}" data-interval-ms="0">'
+        f'<recipe name="held" max-data-bytes="{CHUNK}" data-interval-ms="1000">'
         f"<cli><arg>{sys.executable}</arg><arg>{program}</arg></cli></recipe>"
     )
     async with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -51,8 +52,9 @@ async def test_with_workers_killed_at_random_each_request_has_exactly_one_right_
             )
             up = [lane.pid for lane in world.pool.health().lanes if lane.pid is not None]
             if up and len(answers) < requests:
-                os.kill(chance.choice(up), signal.SIGKILL)
-                killed += 1
+                with contextlib.suppress(ProcessLookupError):  # it is a stamp: that one may be dead already
+                    os.kill(chance.choice(up), signal.SIGKILL)
+                    killed += 1
         await asyncio.gather(*callers)
         assert killed > 10
         assert set(answers) == set(range(requests))

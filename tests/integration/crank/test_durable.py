@@ -52,17 +52,18 @@ async def test_a_post_that_was_in_a_killed_cranks_hands_comes_again_at_once_and_
                 gate(host, n)
             await builder.said(4)
             assert begun(builder) == [1, 2, 2, 3]
-            gate(host, 4)
             await builder.store(COUNT, {"n": 4})
             await builder.said(5)
             consumer = consumer_name(NODE, "taker", "In", COUNT)
 
-            async def all_acknowledged() -> bool:
+            async def acknowledged(floor: int, pending: int) -> bool:
                 info = await builder.bus.api.consumer_info(STREAM, consumer)
-                return info["ack_floor"]["stream_seq"] == 3 and info["num_ack_pending"] == 1
+                return (info["ack_floor"]["stream_seq"], info["num_ack_pending"]) == (floor, pending)
 
-            await eventually(all_acknowledged, what="the acknowledgement of all but the last")
-            assert await host.stop() == 0  # it was through with 4 and asked for the next
+            await eventually(lambda: acknowledged(3, 1), what="the acknowledgement of all but the last")
+            gate(host, 4)  # it is through with 4 and asks for the next
+            await eventually(lambda: acknowledged(4, 0), what="the acknowledgement of the last")
+            assert await host.stop() == 0
             await host.start()
             await builder.ready(host)
             await builder.store(COUNT, {"n": 5})
