@@ -255,8 +255,13 @@ async def test_cranks_hear_each_other_while_a_builder_is_replaced(how: str, tmp_
             return int(values.get("last", 0)) > after
 
         await eventually(watched, what="the newer Builder hearing of the counter", within=30)
-        result = await boss.control_component(ComponentVerb.STOP, "presser", node="alpha")
-        assert result.accepted
+        pressing = await eventually(
+            lambda: component(boss, "alpha", "presser"), what="the presser", within=30
+        )
+        for name, node_id in (("presser", "alpha"), ("counter", "beta")):
+            assert (await boss.control_component(ComponentVerb.STOP, name, node=node_id)).accepted
+        for pid in (int(pressing["pid"]), int(row["pid"])):
+            await eventually(lambda pid=pid: gone(pid), what="the components stopped", within=30)
         found = numbers()
         assert found == list(range(found[0], found[0] + len(found))), "a press was lost, or came twice"
         assert found[0] == 0
