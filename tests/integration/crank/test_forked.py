@@ -110,11 +110,12 @@ async def test_a_failure_is_told_with_its_own_lines(
 
 
 async def test_a_signal_is_its_end(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = spec("one", ASYNC, parameters={"limit": 1})
     async with (
         server(tmp_path) as nats,
         desk(nats.url) as builder,
         nursery(way, monkeypatch) as nurse,
-        crankhost(tmp_path, nats.url, spec("one", ASYNC), nursery=nurse, environment=UNBUFFERED) as host,
+        crankhost(tmp_path, nats.url, of, nursery=nurse, environment=UNBUFFERED) as host,
     ):
         await builder.ready(host)
         await host.kill9()

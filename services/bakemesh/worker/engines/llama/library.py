@@ -33,7 +33,8 @@ _KEPT = 200
 # How llama.cpp, ggml and the C++ library say that memory ran out.
 _OUT_OF_MEMORY = re.compile(
     r"failed to allocate|unable to allocate|bad_alloc|out of memory|cannot allocate memory"
-    r"|insufficient memory|not enough memory",
+    r"|insufficient memory|not enough memory"
+    r"|resource temporarily unavailable",  # a thread found no room for its stack
     re.IGNORECASE,
 )
 
