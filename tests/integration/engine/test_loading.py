@@ -95,7 +95,7 @@ def memory_kib(pid: int, name: str) -> int:
 
 
 def test_no_memory_for_a_model_or_a_context_is_oom_and_the_worker_lives(folder: Path, tmp_path: Path) -> None:
-    with worker() as free:
+    with worker(MALLOC_ARENA_MAX="1") as free:
         load(free, folder / "alphabet.gguf")
         most = memory_kib(free.process.pid, "VmSize") + 150 * 1024
     # One arena: each further one takes 64 MiB of what the limit counts, or not, as threads happen to meet.
@@ -112,10 +112,10 @@ def test_no_memory_for_a_model_or_a_context_is_oom_and_the_worker_lives(folder: 
     wide = models.alphabet(tmp_path / "wide.gguf", context=500_000_000)
     with Host(engine="llama", command=command) as host:
         got = try_load(host, large)
-        assert (got["type"], got["code"]) == ("ERR", "oom"), got
+        assert (got["type"], got.get("code")) == ("ERR", "oom"), got
         ref = load(host, wide, ctx_size="0")
         got = generate(host, ref, models.characters("0"))
-        assert (got["type"], got["code"]) == ("ERR", "oom"), got
+        assert (got["type"], got.get("code")) == ("ERR", "oom"), got
         host.ask("UNLOAD", model_ref=ref)
         ref = load(host, folder / "alphabet.gguf")
         assert generate(host, ref, models.characters("0"), 5)["text"] == "12345"
