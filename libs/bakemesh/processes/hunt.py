@@ -106,13 +106,13 @@ def _kill_with_below(top: int, belongs: Belongs, spares: Belongs) -> set[tuple[i
     one = identity(top)
     if signal_if(top, signal.SIGKILL, belongs) and one:
         killed.add(one)
-        todo = [(child, top) for child in proc.children(top)]
-        while todo:
-            pid, above = todo.pop()
+        unvisited = [(child, top) for child in proc.children(top)]
+        while unvisited:
+            pid, above = unvisited.pop()
             if spares(pid):
                 continue
             one = identity(pid)
             if proc.signal_pinned(pid, signal.SIGKILL, (above,)) and one:
                 killed.add(one)
-            todo += [(child, pid) for child in proc.children(pid)]
+            unvisited += [(child, pid) for child in proc.children(pid)]
     return killed

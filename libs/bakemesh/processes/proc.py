@@ -115,8 +115,8 @@ def signal_pinned(pid: int, number: int, parents: tuple[int, ...]) -> bool:
 def kill_below(top: int) -> None:
     """KILL to everything below `top`, parents first: with the signal pending no fork is finished."""
     me = os.getpid()
-    todo = [(child, top) for child in children(top)]
-    while todo:
-        pid, above = todo.pop()
+    unvisited = [(child, top) for child in children(top)]
+    while unvisited:
+        pid, above = unvisited.pop()
         signal_pinned(pid, signal.SIGKILL, (above, me))
-        todo += [(child, pid) for child in children(pid)]
+        unvisited += [(child, pid) for child in children(pid)]

@@ -1,0 +1,256 @@
+"""Valid messages of a bake: recipes, pushes, controls, Status, Data, Results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from golden.entries import BUILDER, CREATED, IDENTITY, STATUS, XML
+
+BAKES: list[tuple[str, str, dict[str, Any]]] = [
+    ("recipe", f"{BUILDER}.Recipe", {**IDENTITY, "RecipeSpec": XML}),
+    (
+        "recipe with parameters and an expiry",
+        f"{BUILDER}.Recipe",
+        {**IDENTITY, "RecipeSpec": XML, "params": {"day": "monday", "n": 3}, "expires": CREATED + 60_000_000},
+    ),
+    (
+        "child recipe",
+        f"{BUILDER}.Recipe",
+        {
+            "Supervisor": "builder-a1",
+            "Recipe": "half",
+            "RecipeID": "builder-a1-half-2",
+            "Node": "beta",
+            "NodeID": "b1",
+            "RecipeSpec": '<recipe name="half"><cli command="true"/></recipe>',
+            "parent": "nightly-index-7",
+            "parentsupervisor": "nightly",
+        },
+    ),
+    (
+        "push",
+        f"{BUILDER}.BakeData",
+        {**IDENTITY, "request": "stopwords", "data": b"the\nof\n\x00\xff", "part": 1, "lastpart": 1},
+    ),
+    *(
+        (verb, f"{BUILDER}.BakeControl.{verb}", {**IDENTITY, "ctrlseq": n, "issuedby": "nightly"})
+        for n, verb in enumerate(("Pause", "Start", "Cancel", "Terminate", "SkipStep", "RetryStep"), 1)
+    ),
+    (
+        "status: queued",
+        STATUS,
+        {
+            **IDENTITY,
+            "kind": "interim",
+            "serial": 1,
+            "pct": 0,
+            "summary": "queued behind 64 bakes",
+            "final": 0,
+        },
+    ),
+    (
+        "status: start",
+        STATUS,
+        {**IDENTITY, "kind": "start", "serial": 2, "pct": 0, "summary": "1 step", "final": 0},
+    ),
+    (
+        "status: step begins",
+        STATUS,
+        {
+            **IDENTITY,
+            "kind": "step",
+            "serial": 3,
+            "pct": 0,
+            "summary": "hello begins",
+            "final": 0,
+            "stepindex": 0,
+            "step": "hello",
+            "attempt": 1,
+        },
+    ),
+    (
+        "status: step ends by a signal",
+        STATUS,
+        {
+            **IDENTITY,
+            "kind": "step",
+            "serial": 4,
+            "pct": 100,
+            "summary": "hello failed: signal 9 after 1.2 s",
+            "final": 0,
+            "outcome": "failed",
+            "stepindex": 0,
+            "step": "hello",
+            "attempt": 1,
+            "exitcode": -9,
+            "lastseq": 0,
+        },
+    ),
+    (
+        "status: heartbeat, not applicable percent",
+        STATUS,
+        {**IDENTITY, "kind": "interim", "serial": 5, "pct": -1, "summary": "paused", "final": 0},
+    ),
+    (
+        "status: ack",
+        STATUS,
+        {
+            **IDENTITY,
+            "kind": "ack",
+            "serial": 6,
+            "pct": 50,
+            "summary": "paused by ops",
+            "final": 0,
+            "outcome": "paused",
+            "verb": "Pause",
+            "ctrlseq": 1_750_000_000_123,
+            "issuedby": "ops",
+        },
+    ),
+    (
+        "status: a step asks for data",
+        STATUS,
+        {
+            **IDENTITY,
+            "kind": "interim",
+            "serial": 7,
+            "pct": 20,
+            "summary": "waiting for stopwords",
+            "final": 0,
+            "request": "stopwords",
+        },
+    ),
+    (
+        "success",
+        f"{BUILDER}.Bake.Success",
+        {
+            **IDENTITY,
+            "kind": "outcome",
+            "serial": 8,
+            "pct": 100,
+            "summary": "1 step done",
+            "final": 1,
+            "outcome": "success",
+            "lastseq": 2,
+            "failedsteps": [],
+        },
+    ),
+    (
+        "failed",
+        f"{BUILDER}.Bake.Failed",
+        {
+            **IDENTITY,
+            "kind": "outcome",
+            "serial": 9,
+            "pct": 40,
+            "summary": "hello failed: exit code 2",
+            "final": 1,
+            "outcome": "failed",
+            "stepindex": 0,
+            "lastseq": 2,
+            "code": "step_failed",
+        },
+    ),
+    (
+        "held",
+        f"{BUILDER}.Bake.Paused",
+        {
+            **IDENTITY,
+            "kind": "outcome",
+            "serial": 10,
+            "pct": 40,
+            "summary": "held at hello",
+            "final": 0,
+            "outcome": "paused",
+            "stepindex": 0,
+            "code": "held",
+        },
+    ),
+    (
+        "cancelled",
+        f"{BUILDER}.Bake.Cancelled",
+        {
+            **IDENTITY,
+            "kind": "outcome",
+            "serial": 11,
+            "pct": 40,
+            "summary": "cancelled by nightly",
+            "final": 1,
+            "outcome": "cancelled",
+            "lastseq": 0,
+        },
+    ),
+    (
+        "restarted",
+        f"{BUILDER}.Bake.Restarted",
+        {
+            **IDENTITY,
+            "kind": "outcome",
+            "serial": 12,
+            "pct": 40,
+            "summary": "runs on",
+            "final": 0,
+            "outcome": "restarted",
+        },
+    ),
+    (
+        "data",
+        f"{BUILDER}.Bake.Data",
+        {
+            **IDENTITY,
+            "seq": 1,
+            "stepindex": 0,
+            "attempt": 1,
+            "stream": "stdout",
+            "data": b"hello\n",
+            "finalchunk": 1,
+            "partial": 0,
+            "aborted": 0,
+        },
+    ),
+    (
+        "data of a child, invalid UTF-8",
+        f"{BUILDER}.Bake.Data",
+        {
+            **IDENTITY,
+            "seq": 2,
+            "stepindex": 3,
+            "attempt": 2,
+            "stream": "stderr",
+            "data": b"\xff\x00\xfe",
+            "finalchunk": 0,
+            "partial": 1,
+            "aborted": 0,
+            "path": "3/0",
+        },
+    ),
+    (
+        "result: accepted",
+        f"{BUILDER}.Result",
+        {**IDENTITY, "verb": "Recipe", "accepted": 1, "code": "ok", "summary": "taken"},
+    ),
+    (
+        "result: invalid recipe",
+        f"{BUILDER}.Result",
+        {
+            **IDENTITY,
+            "verb": "Recipe",
+            "accepted": 0,
+            "code": "invalid_recipe",
+            "summary": "line 1: cli has no attribute retyable; did you mean retryable?",
+            "problems": [
+                {
+                    "line": 1,
+                    "element": "cli",
+                    "attribute": "retyable",
+                    "message": "unknown attribute; did you mean retryable?",
+                }
+            ],
+        },
+    ),
+    (
+        "result: nothing known of the sender",
+        f"{BUILDER}.Result",
+        {"verb": "Pause", "accepted": 0, "code": "malformed_message", "summary": "not a msgpack map"},
+    ),
+]
