@@ -16,9 +16,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 from bakemesh import logs
 from bakemesh.builder.folder import NodeTaken, StateRefused
@@ -26,6 +24,7 @@ from bakemesh.builder.journal import JournalBroken, JournalRefused
 from bakemesh.builder.nodelife import NodeDown
 from bakemesh.builder.service import run
 from bakemesh.builder.settings import BuilderSettings, environment_of
+from bakemesh.bus import loop
 from bakemesh.bus.errors import BadCredentials, BusError, BusUnreachable
 from bakemesh.bus.settings import BusSettings, Credentials
 from bakemesh.processes import KeeperFailed
@@ -83,9 +82,8 @@ def resolve(argv: list[str]) -> BuilderSettings:
 async def serve(settings: BuilderSettings) -> None:
     """Runs until TERM or INT."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, stop.set)
+        asyncio.get_running_loop().add_signal_handler(sign, stop.set)
 
     def ready() -> None:
         told = {"node": settings.node, "nodeid": settings.node_id, "pid": os.getpid()}
@@ -102,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
     except (SettingRefused, NodeRefused, NameRefused) as error:
         return _say(error, USAGE)
     try:
-        _runner()(serve(settings))
+        loop.run(serve(settings))
     except NodeTaken as error:
         return _say(error, TAKEN)
     except NodeDown:
@@ -117,15 +115,6 @@ def main(argv: list[str] | None = None) -> int:
         log.exception("the Builder failed")
         return FAILED
     return DONE
-
-
-def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """asyncio.run, on uvloop where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run
-    return uvloop.run
 
 
 def _say(error: BaseException, code: int) -> int:

@@ -101,13 +101,10 @@ async def _late(supervisor: Supervisor) -> str:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """asyncio.run, on uvloop where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)
+    """See bakemesh.bus.loop, which is imported only by a verb that does reach the bus."""
+    from bakemesh.bus import loop
+
+    return loop.run(main)
 
 
 @contextlib.contextmanager

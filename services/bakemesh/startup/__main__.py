@@ -14,11 +14,10 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 from bakemesh import logs
+from bakemesh.bus import loop
 from bakemesh.bus.errors import BadCredentials, BusError, BusUnreachable
 from bakemesh.bus.settings import BusSettings, Credentials
 from bakemesh.protocol import names
@@ -82,9 +81,8 @@ def read_file(path: Path) -> tuple[str, str]:
 async def serve(settings: StartupSettings) -> None:
     """Runs until TERM or INT."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, stop.set)
+        asyncio.get_running_loop().add_signal_handler(sign, stop.set)
 
     def ready() -> None:
         to_stdout("ready", {"node": settings.node, "nodeid": settings.node_id, "pid": os.getpid()})
@@ -99,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
     except (SettingRefused, NodeRefused, NameRefused, PsySpecRefused, OSError) as error:
         return _say(error, USAGE)
     try:
-        _runner()(serve(settings))
+        loop.run(serve(settings))
     except StartupTaken as error:
         return _say(error, TAKEN)
     except BusUnreachable as error:
@@ -112,15 +110,6 @@ def main(argv: list[str] | None = None) -> int:
         log.exception("the Startup Supervisor failed")
         return FAILED
     return DONE
-
-
-def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """asyncio.run, on uvloop where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run
-    return uvloop.run
 
 
 def _say(error: BaseException, code: int) -> int:
