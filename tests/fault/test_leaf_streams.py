@@ -16,6 +16,7 @@ from bakemesh.bus.streams import ensure_hub, ensure_node_streams
 from bakemesh.bus.writer import Outgoing, StreamWriter
 from bakemesh.protocol import storage, subjects
 from support.nats import MESH, connect, hub_and_leaf
+from support.statuses import system_status
 from support.waiting import eventually
 
 DATA = subjects.build(MESH, "edge", "nightly", "nightly-demo-1", f"{subjects.BAKE}.Data")
@@ -113,24 +114,9 @@ async def test_the_source_lists_are_kept_from_a_leaf(tmp_path: Path) -> None:
     """The hub has no Builder of its own: the leaf's holds the lock, loses the hub, and goes on when it is
     back.
     """
-    from bakemesh.protocol.builder.messages import SystemStatus
 
     async def announce(bus: Bus, node_id: str) -> None:
-        status = SystemStatus(
-            node=node_id,
-            node_id=node_id,
-            boot="b",
-            bakes=0,
-            queued=0,
-            load=0.0,
-            draining=False,
-            configcomplete=True,
-            version="0",
-            protocols=[],
-            stepkinds=[],
-            components=[],
-            leaf=True,
-        )
+        status = system_status(node_id, leaf=True)
         await Bucket(bus, storage.nodes_bucket(MESH)).put(node_id, bus.seal(status).payload)
 
     async def lists(bus: Bus) -> list[int]:

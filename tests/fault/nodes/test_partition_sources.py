@@ -18,8 +18,8 @@ from bakemesh.bus.returning import put_in_again
 from bakemesh.bus.streams import ensure_hub, ensure_node_streams
 from bakemesh.bus.writer import Outgoing, StreamWriter
 from bakemesh.protocol import storage, subjects
-from bakemesh.protocol.builder.messages import SystemStatus
 from support.nats import MESH, HubAndLeaf, connect, hub_and_leaf
+from support.statuses import system_status
 from support.waiting import eventually
 
 EDGE = subjects.build(MESH, "edge", "nightly", "nightly-demo-1", f"{subjects.BAKE}.Data")
@@ -31,21 +31,7 @@ SOON_S = 12  # the server alone takes 27
 @contextlib.asynccontextmanager
 async def beating(bus: Bus) -> AsyncIterator[None]:
     """The leaf's sign of life, as its Builder gives it."""
-    status = SystemStatus(
-        node="edge",
-        node_id="edge",
-        boot="b",
-        bakes=0,
-        queued=0,
-        load=0.0,
-        draining=False,
-        configcomplete=True,
-        version="0",
-        protocols=[],
-        stepkinds=[],
-        components=[],
-        leaf=True,
-    )
+    status = system_status("edge", leaf=True)
     subject = subjects.build(MESH, "edge", "builder-edge", "-", subjects.SYSTEM_STATUS)
 
     async def beat() -> None:

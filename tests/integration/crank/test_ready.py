@@ -9,11 +9,11 @@ from bakemesh.bus.sealing import Sealed, seal
 from bakemesh.crank.mailbox import Mailbox
 from bakemesh.crank.ready import ReadyNotes
 from bakemesh.protocol import storage, subjects
-from bakemesh.protocol.builder.messages import SystemStatus
 from bakemesh.protocol.builder.spec.component import Trigger
 from bakemesh.protocol.startup import Ready
 from support.cranks import Desk, crankhost, desk, spec
 from support.nats import MESH, TcpLink, connect, hub_and_leaf, server
+from support.statuses import system_status
 from support.waiting import eventually
 
 SOURCE = """
@@ -31,20 +31,7 @@ def ready(node_id: str, boot: str) -> Sealed:
 
 
 def status(node_id: str, boot: str) -> bytes:
-    message = SystemStatus(
-        node=node_id,
-        node_id=node_id,
-        boot=boot,
-        bakes=0,
-        queued=0,
-        load=0.0,
-        draining=False,
-        configcomplete=True,
-        version="1",
-        protocols=[],
-        stepkinds=[],
-        components=[],
-    )
+    message = system_status(node_id, boot=boot)
     return seal(message, f"builder@{node_id}").payload
 
 

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from bakemesh.bus.hub import Place, places, same, wanted
 from bakemesh.bus.kv import Entry
-from bakemesh.protocol.builder.messages import SystemStatus
 from bakemesh.protocol.message import encode
+from support.statuses import system_status
 
 
 def status(node_id: str, *, leaf: bool = False) -> bytes:
-    message = SystemStatus(
-        node=node_id,
-        node_id=node_id,
-        boot="b",
-        bakes=0,
-        queued=0,
-        load=0.0,
-        draining=False,
-        configcomplete=True,
-        version="0",
-        protocols=[],
-        stepkinds=[],
-        components=[],
-        leaf=leaf,
-    )
+    message = system_status(node_id, leaf=leaf)
     return encode(message, id=bytes(16), created=0, sender="builder@x")
 
 

@@ -10,22 +10,7 @@ from bakemesh.protocol.builder.messages import SystemStatus
 from bakemesh.protocol.message import encode
 from bakemesh.supervisor.errors import AmbiguousNode, NodeUnknown, NoNodeAvailable
 from bakemesh.supervisor.nodes import NodeInfo, by_load, find, is_drained, node_state, read_nodes
-
-
-def system_status(node: str, node_id: str, **more: Any) -> SystemStatus:
-    values: dict[str, Any] = {
-        "boot": "b",
-        "bakes": 0,
-        "queued": 0,
-        "load": 0.0,
-        "draining": False,
-        "configcomplete": True,
-        "version": "0",
-        "protocols": ["builder-v1"],
-        "stepkinds": ["cli"],
-        "components": [],
-    }
-    return SystemStatus(node=node, node_id=node_id, **(values | more))
+from support.statuses import system_status
 
 
 def stored(*statuses: SystemStatus, dead: tuple[str, ...] = ()) -> dict[str, bytes]:
