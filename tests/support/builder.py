@@ -98,7 +98,12 @@ async def builder(
     node_id: str = "alpha",
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[RunningBuilder]:
-    """A Builder that is ready; its log is shown where the test fails inside."""
+    """A Builder that is ready; its log is shown where the test fails inside.
+
+    At its stop its components end too, unless the flags say otherwise: then the test ends them.
+    """
+    if "--on-stop" not in flags:
+        flags = (*flags, "--on-stop", "stop")
     state = folder / f"state-{node_id}"
     running = RunningBuilder(url, node_id, state, folder / f"builder-{node_id}.log", flags, environment or {})
     try:

@@ -122,7 +122,10 @@ async def replaced(builder: RunningBuilder, environment: Mapping[str, str], how:
 async def test_a_builder_is_replaced_by_a_newer_one_under_load(how: str, tmp_path: Path) -> None:
     environment = newer.install(tmp_path / "newer")
     marker = new_marker()
-    async with mesh(tmp_path, nodes=("alpha", "beta")) as net, net.supervisor("boss") as boss:
+    async with (
+        mesh(tmp_path, "--on-stop", "keep", nodes=("alpha", "beta")) as net,
+        net.supervisor("boss") as boss,
+    ):
         beta = net.nodes["beta"]
         before = await node(boss, "beta")
         ticks = f"while :; do echo {marker}; sleep 0.2; done"
@@ -231,7 +234,10 @@ async def test_cranks_hear_each_other_while_a_builder_is_replaced(how: str, tmp_
         wanted = len(numbers()) + by
         await eventually(lambda: len(numbers()) >= wanted, what="more presses heard", within=30)
 
-    async with mesh(tmp_path, nodes=("alpha", "beta"), guard=False) as net, net.supervisor("boss") as boss:
+    async with (
+        mesh(tmp_path, "--on-stop", "keep", nodes=("alpha", "beta"), guard=False) as net,
+        net.supervisor("boss") as boss,
+    ):
         for name, (where, script, more) in modules.items():
             path = tmp_path / f"{name}.py"
             path.write_text(script)

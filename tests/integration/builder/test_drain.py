@@ -133,7 +133,7 @@ async def test_on_an_open_mesh_everybody_may(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["crash", "term"])
 async def test_a_drain_outlives_the_builder(tmp_path: Path, way: str) -> None:
-    async with operated(tmp_path) as (net, boss, ops, gate):
+    async with operated(tmp_path, "--on-stop", "keep") as (net, boss, ops, gate):
         bake = await boss.bake(held(gate))
         await said(bake, lambda status: status.kind == "step")
         await ops.control_node(NodeVerb.DRAIN, "alpha")
@@ -182,7 +182,7 @@ async def test_a_down_goes_on_after_a_crash(tmp_path: Path) -> None:
 
 
 async def test_a_down_outlives_a_stop_of_the_builder_that_ends_its_bakes(tmp_path: Path) -> None:
-    async with operated(tmp_path) as (net, boss, ops, gate):
+    async with operated(tmp_path, "--on-stop", "keep") as (net, boss, ops, gate):
         bake = await boss.bake(held(gate).replace('retryable="yes"', ""))
         await said(bake, lambda status: status.kind == "step")
         await ops.control_node(NodeVerb.DOWN, "alpha")
