@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from bakemesh.builder.bake.state import Refused
-from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.kitchen import House
 from bakemesh.builder.rates import Buckets
@@ -27,7 +26,7 @@ from bakemesh.bus.kv import Bucket
 from bakemesh.protocol import storage
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import CohortMessage, Result
+from bakemesh.protocol.builder.messages import CohortMessage, Result, clip
 from bakemesh.protocol.builder.node import ComponentDeliver
 from bakemesh.protocol.rights import builder_name
 from bakemesh.protocol.subjects import build
@@ -158,6 +157,6 @@ class Cohorts:
             verb=VERB,
             accepted=code is Code.OK,
             code=str(code),
-            summary=cut(summary),
+            summary=clip(summary),
             retryms=retry_ms,
         )

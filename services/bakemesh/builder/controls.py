@@ -14,13 +14,12 @@ from bakemesh.builder.answers import known
 from bakemesh.builder.bake import core
 from bakemesh.builder.bake.session import Session, refuse_stale
 from bakemesh.builder.bake.state import Control, Refused
-from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.rates import Buckets, Rate
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code, Verb
-from bakemesh.protocol.builder.messages import BakeControl, Result
+from bakemesh.protocol.builder.messages import BakeControl, Result, clip
 from bakemesh.protocol.subjects import Subject
 
 log = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class Controls:
         )
         self._note(subject, verb, Code.MALFORMED_MESSAGE, refusal.detail)
         return Result(
-            **about, verb=verb, accepted=False, code=str(Code.MALFORMED_MESSAGE), summary=cut(refusal.detail)
+            **about, verb=verb, accepted=False, code=str(Code.MALFORMED_MESSAGE), summary=clip(refusal.detail)
         )
 
     def _note(self, subject: Subject | None, verb: str, code: Code, why: str) -> None:
@@ -83,7 +82,7 @@ class Controls:
             verb=verb,
             accepted=False,
             code=str(refused.code),
-            summary=cut(refused.summary),
+            summary=clip(refused.summary),
             ctrlseq=message.ctrlseq,
             retryms=refused.retry_ms,
         )

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from bakemesh.builder import judge
 from bakemesh.builder.answers import Answers
 from bakemesh.builder.bake.state import State
-from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.forwarding import Forwarding
 from bakemesh.builder.journal import Journal, JournalBroken, JournalClosed
@@ -33,7 +32,7 @@ from bakemesh.bus.verbs import Refusals
 from bakemesh.protocol import envelope as envelopes
 from bakemesh.protocol.admit import Cause, Refusal, admit
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import Result
+from bakemesh.protocol.builder.messages import Result, clip
 from bakemesh.protocol.errors import MessageError
 from bakemesh.protocol.subjects import BAKE_DATA_PUSH, RECIPE, Subject
 
@@ -133,7 +132,7 @@ class Intake:
         """The Result of bytes that are no message."""
         verb = "BakeData" if refusal.subject and refusal.subject.type == BAKE_DATA_PUSH else "Recipe"
         result = Result(
-            verb=verb, accepted=False, code=str(Code.MALFORMED_MESSAGE), summary=cut(refusal.detail)
+            verb=verb, accepted=False, code=str(Code.MALFORMED_MESSAGE), summary=clip(refusal.detail)
         )
         return self.bus.seal(result).payload
 

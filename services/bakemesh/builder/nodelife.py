@@ -26,7 +26,6 @@ from dataclasses import asdict, dataclass, replace
 
 from bakemesh.builder.bake.session import Session
 from bakemesh.builder.bake.state import Control, Refused
-from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.components.boot import begin_boot
 from bakemesh.builder.journal import Journal
@@ -35,7 +34,7 @@ from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.rates import Buckets
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code, Verb
-from bakemesh.protocol.builder.messages import Result
+from bakemesh.protocol.builder.messages import Result, clip
 from bakemesh.protocol.builder.node import NodeControl, NodeVerb
 from bakemesh.protocol.rights import builder_name
 
@@ -191,7 +190,7 @@ class NodeLife:
             verb=verb,
             accepted=code is Code.OK,
             code=str(code),
-            summary=cut(summary),
+            summary=clip(summary),
             retryms=retry_ms,
         )
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from bakemesh.builder.answers import known
 from bakemesh.builder.bake.pushed import MAX_BYTES
 from bakemesh.builder.bake.session import Session
-from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.kitchen import Kitchen
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import BakeDataPush, Result
+from bakemesh.protocol.builder.messages import BakeDataPush, Result, clip
 from bakemesh.protocol.envelope import Envelope
 from bakemesh.protocol.errors import MessageError
 from bakemesh.protocol.subjects import Subject
@@ -34,7 +33,7 @@ class Pushes:
                 verb="BakeData",
                 accepted=False,
                 code=str(Code.MALFORMED_MESSAGE),
-                summary=cut(str(error)),
+                summary=clip(str(error)),
             )
         code, summary, session = self._judge(subject, push)
         if session is not None:
@@ -44,7 +43,7 @@ class Pushes:
             verb="BakeData",
             accepted=code is Code.OK,
             code=str(code),
-            summary=cut(summary),
+            summary=clip(summary),
         )
 
     def _judge(self, subject: Subject, push: BakeDataPush) -> tuple[Code, str, Session | None]:

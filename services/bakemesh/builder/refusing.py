@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from bakemesh.builder.bake.state import Ending, SayEnd, State
-from bakemesh.builder.bake.voice import Voice, cut
+from bakemesh.builder.bake.voice import Voice
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.journal.records import Db, OutRow, insert_bake, save_answer
 from bakemesh.builder.judge import Refuse
@@ -18,7 +18,7 @@ from bakemesh.builder.kitchen import Kitchen
 from bakemesh.bus.connection import Bus
 from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.lifecycle import Phase
-from bakemesh.protocol.builder.messages import Result
+from bakemesh.protocol.builder.messages import Result, clip
 from bakemesh.protocol.envelope import Envelope
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Refusing:
             verb="Recipe",
             accepted=False,
             code=str(verdict.code),
-            summary=cut(verdict.summary),
+            summary=clip(verdict.summary),
             problems=list(verdict.problems) or None,
             retryms=verdict.retry_ms,
         )

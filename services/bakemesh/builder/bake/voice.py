@@ -19,11 +19,11 @@ from bakemesh.protocol.builder.messages import (
     BakeRestarted,
     BakeStatus,
     BakeSuccess,
+    clip,
 )
 from bakemesh.protocol.identity import Identity
 from bakemesh.protocol.message import Message
 
-SUMMARY_BYTES = 512
 Sealed = tuple[str, str, bytes]
 _ENDS = {
     Phase.SUCCEEDED: (BakeSuccess, "success"),
@@ -37,14 +37,6 @@ class Sealer(Protocol):
 
     def __call__(self, message: Message) -> Any:
         """Returns something with `payload` and `msg_id`."""
-
-
-def cut(text: str) -> str:
-    """At most 512 bytes of UTF-8, whole characters, the cut shown."""
-    raw = text.encode()
-    if len(raw) <= SUMMARY_BYTES:
-        return text
-    return raw[: SUMMARY_BYTES - 3].decode(errors="ignore") + "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ class Voice:
         match said:
             case Say():
                 message = BakeStatus(
-                    **who, kind=said.kind, serial=serial, pct=pct, summary=cut(said.summary), **said.fields
+                    **who, kind=said.kind, serial=serial, pct=pct, summary=clip(said.summary), **said.fields
                 )
             case SayOutcome():
                 rests = said.phase is Phase.PAUSED
@@ -80,7 +72,7 @@ class Voice:
                     kind="outcome",
                     serial=serial,
                     pct=pct,
-                    summary=cut(said.summary),
+                    summary=clip(said.summary),
                     outcome="paused" if rests else "restarted",
                     code=said.code,
                     stepindex=said.stepindex,
@@ -92,7 +84,7 @@ class Voice:
                     kind="outcome",
                     serial=serial,
                     pct=pct,
-                    summary=cut(ending.summary),
+                    summary=clip(ending.summary),
                     final=True,
                     outcome=outcome,
                     code=ending.code,

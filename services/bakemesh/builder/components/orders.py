@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 
 from bakemesh.builder.bake.state import Refused
-from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.components.component import Component
 from bakemesh.builder.components.host import Components
@@ -19,7 +18,7 @@ from bakemesh.builder.components.life import Event, Remove, Restart, Start, Stop
 from bakemesh.builder.rates import Buckets
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import Result
+from bakemesh.protocol.builder.messages import Result, clip
 from bakemesh.protocol.builder.node import ComponentControl, ComponentVerb
 
 log = logging.getLogger(__name__)
@@ -117,6 +116,6 @@ def _result(verb: str, code: Code, summary: str, retry_ms: int | None = None) ->
         verb=verb,
         accepted=code is Code.OK,
         code=str(code),
-        summary=cut(summary),
+        summary=clip(summary),
         retryms=retry_ms,
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 
 from bakemesh.builder.bake.state import Refused
-from bakemesh.builder.bake.voice import cut
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.components.component import Component
 from bakemesh.builder.components.host import Components
@@ -19,7 +18,7 @@ from bakemesh.builder.components.life import ReportedFailed, ReportedReady
 from bakemesh.builder.rates import Buckets, Rate
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import Result
+from bakemesh.protocol.builder.messages import Result, clip
 from bakemesh.protocol.builder.node import ComponentReport, ComponentWatch
 
 log = logging.getLogger(__name__)
@@ -87,6 +86,6 @@ def _result(code: Code, summary: str, retry_ms: int | None = None) -> Result:
         verb=VERB,
         accepted=code is Code.OK,
         code=str(code),
-        summary=cut(summary),
+        summary=clip(summary),
         retryms=retry_ms,
     )
