@@ -12,7 +12,7 @@ import logging
 from bakemesh.bus import Bus
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import PROBLEMS, Result
+from bakemesh.protocol.builder.messages import PROBLEMS, Result, clip
 from bakemesh.protocol.builder.spec.problems import Problem
 from bakemesh.protocol.psyspec import PsySpecRefused
 from bakemesh.protocol.startup import PsySpecMessage
@@ -77,6 +77,6 @@ class Answering:
             verb=VERB,
             accepted=accepted,
             code=str(code),
-            summary=summary[:512],
+            summary=clip(summary),
             problems=problems,
         )
