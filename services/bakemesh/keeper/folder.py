@@ -82,10 +82,6 @@ class Folder:
             return os.fstat(self.fd).st_nlink == 0
         return True
 
-    def removed(self) -> bool:
-        """Whether the folder is gone for good: nobody can look into it any more."""
-        return os.fstat(self.fd).st_nlink == 0
-
     def withdraw(self) -> None:
         """Nothing was started: leaves no trace of it."""
         for name in (EXIT + _NEW, IDENTITY, SOCKET):
