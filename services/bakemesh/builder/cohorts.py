@@ -20,13 +20,14 @@ from bakemesh.builder.bake.state import Refused
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.kitchen import House
 from bakemesh.builder.rates import Buckets
+from bakemesh.builder.results import limited, result_of
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import BusError, StoreError
 from bakemesh.bus.kv import Bucket
 from bakemesh.protocol import storage
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import CohortMessage, Result, clip
+from bakemesh.protocol.builder.messages import CohortMessage, Result
 from bakemesh.protocol.builder.node import ComponentDeliver
 from bakemesh.protocol.rights import builder_name
 from bakemesh.protocol.subjects import build
@@ -99,10 +100,7 @@ class Cohorts:
             members = await self._members(subject.key)
             check(message.cohort, subject.key, self.house.node_id, members)
             if wait := self._buckets.wait_s(subject.party, self.clock.monotonic()):
-                wait_ms = int(wait * 1000) + 1
-                raise Refused(
-                    Code.RATE_LIMITED, f"too many messages of {subject.party}; again in {wait_ms} ms", wait_ms
-                )
+                raise limited(f"messages of {subject.party}", wait)
         except Refused as refused:
             return self._result(refused.code, refused.summary, refused.retry_ms)
         targets = list(self._targets(CohortMessage.TYPE))
@@ -151,12 +149,5 @@ class Cohorts:
         return answer.summary if isinstance(answer, Result) else "its answer is no Result"
 
     def _result(self, code: Code, summary: str, retry_ms: int | None = None) -> Result:
-        return Result(
-            node=self.house.node,
-            node_id=self.house.node_id,
-            verb=VERB,
-            accepted=code is Code.OK,
-            code=str(code),
-            summary=clip(summary),
-            retryms=retry_ms,
-        )
+        house = self.house
+        return result_of(VERB, code, summary, retry_ms, node=house.node, node_id=house.node_id)

@@ -17,6 +17,7 @@ from bakemesh.builder.bake.state import Control, Refused
 from bakemesh.builder.clock import Clock
 from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.rates import Buckets, Rate
+from bakemesh.builder.results import limited
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code, Verb
 from bakemesh.protocol.builder.messages import BakeControl, Result, clip
@@ -123,8 +124,5 @@ class Controls:
             found.recipe, found.state, control
         )  # raises Refused: the codes of the bake come before the rate
         if wait := self.buckets.wait_s(message.issuedby, self.clock.monotonic()):
-            wait_ms = int(wait * 1000) + 1
-            raise Refused(
-                Code.RATE_LIMITED, f"too many controls of {message.issuedby}; again in {wait_ms} ms", wait_ms
-            )
+            raise limited(f"controls of {message.issuedby}", wait)
         return found, control

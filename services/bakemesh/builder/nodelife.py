@@ -32,9 +32,10 @@ from bakemesh.builder.journal import Journal
 from bakemesh.builder.journal.records import Db, get_meta, set_meta
 from bakemesh.builder.kitchen import Kitchen
 from bakemesh.builder.rates import Buckets
+from bakemesh.builder.results import limited, result_of
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code, Verb
-from bakemesh.protocol.builder.messages import Result, clip
+from bakemesh.protocol.builder.messages import Result
 from bakemesh.protocol.builder.node import NodeControl, NodeVerb
 from bakemesh.protocol.rights import builder_name
 
@@ -178,21 +179,12 @@ class NodeLife:
         if not self._allowed(party):
             raise Refused(Code.UNAUTHORISED, f"{party:.32} is no operator of this node (--operator)")
         if wait := self._buckets.wait_s(party, self.clock.monotonic()):
-            wait_ms = int(wait * 1000) + 1
-            raise Refused(Code.RATE_LIMITED, f"too many requests; again in {wait_ms} ms", wait_ms)
+            raise limited("requests", wait)
         return known
 
     def _result(self, verb: str, code: Code, summary: str, retry_ms: int | None = None) -> Result:
         house = self.kitchen.house
-        return Result(
-            node=house.node,
-            node_id=house.node_id,
-            verb=verb,
-            accepted=code is Code.OK,
-            code=str(code),
-            summary=clip(summary),
-            retryms=retry_ms,
-        )
+        return result_of(verb, code, summary, retry_ms, node=house.node, node_id=house.node_id)
 
     async def _keep(self, drain: Drain | None) -> None:
         def work(db: Db) -> None:

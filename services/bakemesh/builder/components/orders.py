@@ -16,9 +16,10 @@ from bakemesh.builder.components.component import Component
 from bakemesh.builder.components.host import Components
 from bakemesh.builder.components.life import Event, Remove, Restart, Start, Stop
 from bakemesh.builder.rates import Buckets
+from bakemesh.builder.results import limited, result_of
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import Result, clip
+from bakemesh.protocol.builder.messages import Result
 from bakemesh.protocol.builder.node import ComponentControl, ComponentVerb
 
 log = logging.getLogger(__name__)
@@ -56,15 +57,15 @@ class Orders:
                 delivery.subject.party,
                 refused.summary,
             )
-            return _result(verb, refused.code, refused.summary, refused.retry_ms)
+            return result_of(verb, refused.code, refused.summary, refused.retry_ms)
         log.info("%s of component %s by %s", known, one.name, message.issuedby)
         said = "removed" if one.gone else f"it is {one.life.state}"
-        return _result(verb, Code.OK, f"accepted; {said}")
+        return result_of(verb, Code.OK, f"accepted; {said}")
 
     def refused(self, refusal: Refusal) -> Result:
         """The Result of what does not decode."""
         verb = "" if refusal.subject is None else refusal.subject.type.rpartition(".")[2]
-        return _result(verb, Code.MALFORMED_MESSAGE, refusal.detail)
+        return result_of(verb, Code.MALFORMED_MESSAGE, refusal.detail)
 
     def _check(
         self, delivery: Delivery, message: ComponentControl, verb: str
@@ -92,10 +93,7 @@ class Orders:
         if self._draining() and known in (ComponentVerb.START, ComponentVerb.RESTART):
             raise Refused(Code.DRAINING, "the node is draining: it starts nothing")
         if wait := self._buckets.wait_s(issuer, self._clock.monotonic()):
-            wait_ms = int(wait * 1000) + 1
-            raise Refused(
-                Code.RATE_LIMITED, f"too many controls of {issuer:.64}; again in {wait_ms} ms", wait_ms
-            )
+            raise limited(f"controls of {issuer:.64}", wait)
         return one, known
 
 
@@ -109,13 +107,3 @@ def _event(verb: ComponentVerb, issuer: str) -> Event:
             return Start()
         case ComponentVerb.REMOVE:
             return Remove()
-
-
-def _result(verb: str, code: Code, summary: str, retry_ms: int | None = None) -> Result:
-    return Result(
-        verb=verb,
-        accepted=code is Code.OK,
-        code=str(code),
-        summary=clip(summary),
-        retryms=retry_ms,
-    )

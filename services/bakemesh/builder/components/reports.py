@@ -16,9 +16,10 @@ from bakemesh.builder.components.component import Component
 from bakemesh.builder.components.host import Components
 from bakemesh.builder.components.life import ReportedFailed, ReportedReady
 from bakemesh.builder.rates import Buckets, Rate
+from bakemesh.builder.results import limited, result_of
 from bakemesh.protocol.admit import Delivery, Refusal
 from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import Result, clip
+from bakemesh.protocol.builder.messages import Result
 from bakemesh.protocol.builder.node import ComponentReport, ComponentWatch
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,8 @@ class Reports:
                 await one.apply(ReportedFailed(message.instance, message.summary, message.traceback or ""))
         except Refused as refused:
             log.info("report of %s refused: %s", delivery.subject.party, refused.summary)
-            return _result(refused.code, refused.summary, refused.retry_ms)
-        return _result(Code.OK, "accepted")
+            return result_of(VERB, refused.code, refused.summary, refused.retry_ms)
+        return result_of(VERB, Code.OK, "accepted")
 
     def _check(self, delivery: Delivery, message: ComponentReport) -> Component:
         party, name = delivery.subject.party, message.component
@@ -60,13 +61,12 @@ class Reports:
                 Code.UNKNOWN_COMPONENT, f"instance {message.instance:.64} is not the present one of {name}"
             )
         if wait := self._reports.wait_s(name, self.clock.monotonic()):
-            wait_ms = int(wait * 1000) + 1
-            raise Refused(Code.RATE_LIMITED, f"too many reports of {name}; again in {wait_ms} ms", wait_ms)
+            raise limited(f"reports of {name}", wait)
         return one
 
     def refused(self, refusal: Refusal) -> Result:
         """The Result of what does not decode."""
-        return _result(Code.MALFORMED_MESSAGE, refusal.detail)
+        return result_of(VERB, Code.MALFORMED_MESSAGE, refusal.detail)
 
     def watch(self, delivery: Delivery) -> None:
         """Keeps a live value; one too many, of somebody else or of an instance before, is dropped."""
@@ -79,13 +79,3 @@ class Reports:
             return
         if not self._watches.wait_s(party, self.clock.monotonic()):
             one.watched(message.key, message.value)
-
-
-def _result(code: Code, summary: str, retry_ms: int | None = None) -> Result:
-    return Result(
-        verb=VERB,
-        accepted=code is Code.OK,
-        code=str(code),
-        summary=clip(summary),
-        retryms=retry_ms,
-    )
