@@ -2,7 +2,7 @@
 
 A handle is cheap and has no task of its own; any number of iterators may run on one. `waiting` is true
 while nothing was heard: the node is down or busy, and the recipe waits for it in the inbox. Left out:
-making and sending recipes (`session`).
+making and sending recipes (`recipe`, `sending`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from bakemesh.bus.errors import NoResponder, ReplyRefused, RequestTimeout
+from bakemesh.bus.errors import RequestTimeout
 from bakemesh.protocol import subjects
 from bakemesh.protocol.builder.codes import Code, Verb
 from bakemesh.protocol.builder.messages import BakeOutcome, BakeStatus, Result
 from bakemesh.protocol.identity import Identity
 from bakemesh.supervisor import deliver, push
-from bakemesh.supervisor.control import control_message
+from bakemesh.supervisor.control import ask, control_message
 from bakemesh.supervisor.data import DataReader
-from bakemesh.supervisor.errors import NodeUnreachable, RecipeRejected, ResultTimeout
+from bakemesh.supervisor.errors import RecipeRejected, ResultTimeout
 from bakemesh.supervisor.status import StatusFeed, StatusReader
 
 if TYPE_CHECKING:
@@ -177,18 +177,15 @@ class Bake:
         supervisor, identity = self._supervisor, self.identity
         sequence = supervisor.controls.next(identity.key, time.time_ns() // 1_000_000)
         message = control_message(verb, identity, sequence, supervisor.name)
-        subject = subjects.build(
-            supervisor.bus.mesh, identity.node_id, supervisor.name, identity.recipe_id, message.type
+        return await ask(
+            supervisor.bus,
+            supervisor.name,
+            identity.node_id,
+            identity.recipe_id,
+            message,
+            f"{verb} of {self.recipe_id}",
+            timeout,
         )
-        try:
-            answer = await supervisor.bus.request(subject, message, timeout)
-        except NoResponder as error:
-            raise NodeUnreachable(identity.node_id) from error
-        except RequestTimeout as error:
-            raise ResultTimeout(f"{verb} of {self.recipe_id}", identity.node_id, timeout) from error
-        if not isinstance(answer.message, Result):
-            raise ReplyRefused(subject, f"expected a Result, got {answer.type}")
-        return answer.message
 
     async def push(self, request: str, data: bytes | str, *, timeout: float = PUSH_RESULT_S) -> Result:
         """Answers the `<requestdata>` step named `request`; up to 64 MiB, sent in parts.

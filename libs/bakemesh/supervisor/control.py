@@ -9,19 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bakemesh.bus.errors import NoResponder, ReplyRefused, RequestTimeout
+from bakemesh.protocol import subjects
 from bakemesh.protocol.builder.codes import Verb
 from bakemesh.protocol.builder.messages import (
     BakeControl,
     Cancel,
     Pause,
+    Result,
     RetryStep,
     SkipStep,
     Start,
     Terminate,
 )
+from bakemesh.supervisor.errors import NodeUnreachable, ResultTimeout
 
 if TYPE_CHECKING:
+    from bakemesh.bus import Bus
     from bakemesh.protocol.identity import Identity
+    from bakemesh.protocol.message import Message
 
 MESSAGES: dict[Verb, type[BakeControl]] = {
     Verb.PAUSE: Pause,
@@ -55,3 +61,22 @@ class ControlSequence:
 def control_message(verb: Verb, identity: Identity, ctrlseq: int, issuedby: str) -> BakeControl:
     """The message of a verb."""
     return MESSAGES[verb](**identity.fields(), ctrlseq=ctrlseq, issuedby=issuedby)
+
+
+async def ask(
+    bus: Bus, issuer: str, node_id: str, key: str, message: Message, what: str, timeout: float
+) -> Result:
+    """Asks a node's Builder; `what` is it in words. A refusal is a Result too.
+
+    Raises NodeUnreachable, ResultTimeout, and the bus's errors.
+    """
+    subject = subjects.build(bus.mesh, node_id, issuer, key, message.type)
+    try:
+        answer = await bus.request(subject, message, timeout)
+    except NoResponder as error:
+        raise NodeUnreachable(node_id) from error
+    except RequestTimeout as error:
+        raise ResultTimeout(what, node_id, timeout) from error
+    if not isinstance(answer.message, Result):
+        raise ReplyRefused(subject, f"expected a Result, got {answer.type}")
+    return answer.message

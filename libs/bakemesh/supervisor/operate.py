@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bakemesh.bus.errors import NoResponder, ReplyRefused, RequestTimeout
 from bakemesh.protocol import subjects
 from bakemesh.protocol.builder.messages import Result
 from bakemesh.protocol.builder.node import (
@@ -26,12 +25,12 @@ from bakemesh.protocol.builder.node import (
     StartComponent,
     StopComponent,
 )
-from bakemesh.supervisor.errors import AmbiguousComponent, ComponentUnknown, NodeUnreachable, ResultTimeout
+from bakemesh.supervisor.control import ask
+from bakemesh.supervisor.errors import AmbiguousComponent, ComponentUnknown
 from bakemesh.supervisor.nodes import NodeInfo
 
 if TYPE_CHECKING:
     from bakemesh.bus import Bus
-    from bakemesh.protocol.message import Message
 
 # The Result comes as soon as the control is journaled; this is for a Builder or a line that is slow.
 CONTROL_S = 15.0
@@ -121,7 +120,7 @@ async def control_component(
 ) -> Result:
     """Raises NodeUnreachable, ResultTimeout, AccessDenied."""
     message = COMPONENT[verb](component=name, issuedby=issuer)
-    return await _ask(bus, issuer, node_id, name, message, f"{verb} of component {name}", timeout)
+    return await ask(bus, issuer, node_id, name, message, f"{verb} of component {name}", timeout)
 
 
 async def control_node(
@@ -134,19 +133,4 @@ async def control_node(
 ) -> Result:
     """Raises NodeUnreachable, ResultTimeout, AccessDenied."""
     message = NODE[verb](issuedby=issuer, timeoutms=timeout_ms)
-    return await _ask(bus, issuer, node_id, subjects.NO_KEY, message, f"{verb} of node {node_id}", timeout)
-
-
-async def _ask(
-    bus: Bus, issuer: str, node_id: str, key: str, message: Message, what: str, timeout: float
-) -> Result:
-    subject = subjects.build(bus.mesh, node_id, issuer, key, message.type)
-    try:
-        answer = await bus.request(subject, message, timeout)
-    except NoResponder as error:
-        raise NodeUnreachable(node_id) from error
-    except RequestTimeout as error:
-        raise ResultTimeout(what, node_id, timeout) from error
-    if not isinstance(answer.message, Result):
-        raise ReplyRefused(subject, f"expected a Result, got {answer.type}")
-    return answer.message
+    return await ask(bus, issuer, node_id, subjects.NO_KEY, message, f"{verb} of node {node_id}", timeout)
