@@ -1,4 +1,4 @@
-"""The nearest known name to one that is not known: as specs say it, but loaded when a crank is wrong. Pure."""
+"""The nearest known name to one that is not known: as specs say it, loaded when a crank is wrong. Pure."""
 
 from __future__ import annotations
 
