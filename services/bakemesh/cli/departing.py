@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit, Stopped
+from bakemesh.cli.progress import counted
 from bakemesh.settings import Origin
 
 if TYPE_CHECKING:
@@ -56,12 +57,12 @@ def left(status: SystemStatus) -> str:
 
     parts = []
     if status.bakes:
-        parts.append(_counted(status.bakes, "bake"))
+        parts.append(counted(status.bakes, "bake"))
     if status.queued:
         parts.append(f"{status.queued} queued")
     if names := running_components(status):
         shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        parts.append(f"{_counted(len(names), 'component')} ({shown})")
+        parts.append(f"{counted(len(names), 'component')} ({shown})")
     return ", ".join(parts) or "nothing runs"
 
 
@@ -130,7 +131,3 @@ def _end(call: Call, node_id: str, what: str, more: str) -> int:
     else:
         call.screen.say(f"node {node_id} is {what}" + (f": {more}" if more else ""))
     return Exit.DONE
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

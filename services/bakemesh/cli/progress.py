@@ -144,6 +144,11 @@ def percent(pct: int) -> str:
     return f"[{pct:3}%]" if pct >= 0 else "[    ]"
 
 
+def counted(count: int, what: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def one_line(text: Any) -> str:
     """Text without what would leave its line or colour the terminal."""
     return "".join(char if char.isprintable() else " " for char in str(text))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakemesh.cli.exits import Exit, Stopped, usage
+from bakemesh.cli.progress import counted
 from bakemesh.cli.screen import Screen
 from bakemesh.settings.node import Node
 
@@ -50,6 +51,5 @@ def groups_of(name: str, psyspec: PsySpec, node: Node) -> tuple[Group, ...]:
 
 
 def _refused(name: str, error: PsySpecRefused) -> Stopped:
-    count = len(error.problems)
-    head = f"{name}: {count} problem{'' if count == 1 else 's'}"
+    head = f"{name}: {counted(len(error.problems), 'problem')}"
     return Stopped(Exit.USAGE, head, *map(str, error.problems))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bakemesh.cli.progress import counted
+
 _PASSING = ("starting", "stopping")
 
 
@@ -34,7 +36,7 @@ class Told:
             case "announced":
                 count = len(facts.get("components") or ())
                 return "startup", (
-                    f"Psyclone.Ready: {facts.get('psyspec')} on node {node}, {_counted(count, 'component')}"
+                    f"Psyclone.Ready: {facts.get('psyspec')} on node {node}, {counted(count, 'component')}"
                 )
             case "reconciled":
                 return "startup", f"reconciled node {node}: {changes(facts)}"
@@ -43,7 +45,7 @@ class Told:
                     f"bring-up of node {node} failed, again in {facts.get('pause_s')} s: {facts.get('why')}"
                 )
             case "missing":
-                wait = _counted(int(facts.get("components") or 0), "component")
+                wait = counted(int(facts.get("components") or 0), "component")
                 return "startup", f"node {node} is not there yet; {wait} will be brought up when it comes"
             case "held" | "unheard":
                 moving, others = ", ".join(facts.get("components") or ()), ", ".join(facts.get("on") or ())
@@ -64,7 +66,3 @@ def changes(facts: dict[str, Any]) -> str:
     ]
     words.append(f"{facts.get('unchanged', 0)} unchanged")
     return "; ".join(words)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit, usage
+from bakemesh.cli.progress import counted
 
 if TYPE_CHECKING:
     from bakemesh.protocol.builder.spec import Problem
@@ -104,13 +105,10 @@ def _entry(problem: Problem) -> dict[str, Any]:
 def _told(found: dict[str, Any]) -> str:
     """What a good file holds."""
     if "psyspec" in found:
-        nodes = sorted({module["node"] for module in found["modules"]}, key=str)
-        return f"PsySpec {found['psyspec']}, {_count(found['modules'], 'module')} on {_count(nodes, 'node')}"
-    return f"recipe {found['recipe'] or '(unnamed)'}, {_count(found['steps'], 'step')}"
-
-
-def _count(things: list[Any], word: str) -> str:
-    return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
+        nodes = {module["node"] for module in found["modules"]}
+        modules = counted(len(found["modules"]), "module")
+        return f"PsySpec {found['psyspec']}, {modules} on {counted(len(nodes), 'node')}"
+    return f"recipe {found['recipe'] or '(unnamed)'}, {counted(len(found['steps']), 'step')}"
 
 
 def _where(found: dict[str, Any], problem: dict[str, Any]) -> str:
