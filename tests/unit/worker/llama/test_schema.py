@@ -24,7 +24,7 @@ def regex(rule: str) -> re.Pattern[str]:
 @given(NUMBERS, NUMBERS, NUMBERS)
 def test_whole_numbers_of_a_range_and_no_others(low: int, high: int, number: int) -> None:
     low, high = min(low, high), max(low, high)
-    found = regex(_integers(low, high, "#"))
+    found = regex(_integers(low, high))
     for each in {number, low, high, low - 1, high + 1, 0}:
         assert bool(found.fullmatch(str(each))) == (low <= each <= high)
     assert not found.fullmatch("-0")
@@ -34,7 +34,7 @@ def test_whole_numbers_of_a_range_and_no_others(low: int, high: int, number: int
 @given(NUMBERS, NUMBERS, st.decimals(-12_000, 12_000, places=2))
 def test_numbers_of_a_range_and_no_others(low: int, high: int, number: Any) -> None:
     low, high = min(low, high), max(low, high)
-    found = regex(_numbers(low, high, "#"))
+    found = regex(_numbers(low, high))
     text = f"{number:.2f}"
     if found.fullmatch(text):
         assert low <= float(text) <= high

@@ -230,13 +230,13 @@ class _Writer:
         low, high = _bounds(schema, at, exclusive=True)
         if low is None and high is None:
             return "integer"
-        return f"({_integers(low, high, at)})"
+        return f"({_integers(low, high)})"
 
     def _number(self, schema: dict[str, Any], at: str) -> str:
         low, high = _bounds(schema, at, exclusive=False)
         if low is None and high is None:
             return "number"
-        return f"({_numbers(low, high, at)})"
+        return f"({_numbers(low, high)})"
 
 
 _Make = Callable[[_Writer, dict[str, Any], str], str]
@@ -362,9 +362,8 @@ def _bounds(schema: dict[str, Any], at: str, *, exclusive: bool) -> tuple[int | 
     return low, high
 
 
-def _integers(low: int | None, high: int | None, at: str) -> str:
+def _integers(low: int | None, high: int | None) -> str:
     """Whole numbers of a range, at most 15 digits."""
-    del at
     low = -(10**15) + 1 if low is None else low
     high = 10**15 - 1 if high is None else high
     parts = []
@@ -375,9 +374,8 @@ def _integers(low: int | None, high: int | None, at: str) -> str:
     return " | ".join(parts)
 
 
-def _numbers(low: int | None, high: int | None, at: str) -> str:
+def _numbers(low: int | None, high: int | None) -> str:
     """Numbers of a range between whole bounds: each whole number but the outermost may have a fraction."""
-    del at
     low = -(10**15) + 1 if low is None else low
     high = 10**15 - 1 if high is None else high
     parts = []
