@@ -312,7 +312,7 @@ class _Builder:
             allowed=lambda party: not bus.auth_required or party in operators,
             buckets=Buckets(rate),
             stop_components=self._stop_components,
-            resume_components=self._resume_components,
+            resume_components=self.components.resume,
         )
 
         def changed() -> None:
@@ -332,9 +332,6 @@ class _Builder:
     async def _stop_components(self, down: bool) -> None:
         reason = "the node was asked down" if down else "the node was drained"
         await self.components.stop_all(reason, drained=not down, end=down)
-
-    async def _resume_components(self) -> None:
-        await self.components.resume()
 
     def _targets(self, type_: str) -> list[Target]:
         return [Target(*found) for found in self.components.deliver_to(type_)]

@@ -245,7 +245,6 @@ class ReportedReady:
     """Its crank host says that it is ready."""
 
     instance: str
-    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)

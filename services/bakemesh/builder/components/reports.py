@@ -41,7 +41,7 @@ class Reports:
         try:
             one = self._check(delivery, message)
             if message.state == "ready":
-                await one.apply(ReportedReady(message.instance, message.summary))
+                await one.apply(ReportedReady(message.instance))
             else:
                 await one.apply(ReportedFailed(message.instance, message.summary, message.traceback or ""))
         except Refused as refused:
