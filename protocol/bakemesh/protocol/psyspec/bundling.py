@@ -16,7 +16,7 @@ from typing import Final
 
 from bakemesh.protocol.builder.spec import document, elements
 from bakemesh.protocol.builder.spec.document import Node, opening, origin, written
-from bakemesh.protocol.builder.spec.problems import Collector, EnoughProblems, Line, Problem, quoted
+from bakemesh.protocol.builder.spec.problems import MOST, Collector, EnoughProblems, Line, Problem, quoted
 from bakemesh.protocol.psyspec import grammar
 from bakemesh.protocol.psyspec.grammar import LIMITS
 from bakemesh.protocol.psyspec.load import MODULES, load_psyspec, read_tree
@@ -54,7 +54,7 @@ def read_psyspec(text: str, *, file: str, read: Read) -> PsySpec:
     try:
         found = load_psyspec(whole, file=file)
     except PsySpecRefused as error:
-        raise PsySpecRefused([*said, *error.problems][:100], error.code) from None
+        raise PsySpecRefused([*said, *error.problems][:MOST], error.code) from None
     if said:
         raise PsySpecRefused(said)
     return found
@@ -146,7 +146,6 @@ class _Bundling:
     def _text(self, node: Node, attribute: str, path: str) -> str | None:
         """A file's text; None where it cannot be had, which is said."""
         self._files += 1
-        said = None
         if self._files > MOST_FILES:
             self.problems.add(node.line, node.name, attribute, f"more than {MOST_FILES} files")
             raise EnoughProblems

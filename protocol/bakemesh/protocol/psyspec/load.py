@@ -19,11 +19,13 @@ from bakemesh.protocol.builder.spec.document import Node
 from bakemesh.protocol.builder.spec.grammar import PSYSPEC_MODULE, PSYSPEC_SUPERVISOR, PUBLISHED
 from bakemesh.protocol.builder.spec.module import Sources, component, read_module
 from bakemesh.protocol.builder.spec.problems import (
+    MOST,
     Collector,
     EnoughProblems,
     Problem,
     RecipeRefused,
     listed,
+    problem,
     quoted,
     suggestion,
 )
@@ -140,10 +142,8 @@ class _Loader:
         )
 
     def _warn(self, line: int, element: str, attribute: str | None, message: str) -> None:
-        if len(self.warnings) < 100:
-            collector = Collector(self.file)
-            collector.add(line, element, attribute, message)
-            self.warnings += collector.problems
+        if len(self.warnings) < MOST:
+            self.warnings.append(problem(self.file, line, element, attribute, message))
 
     def _other(self, node: Node) -> None:
         if node.name in PUBLISHED:

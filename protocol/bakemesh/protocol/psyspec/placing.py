@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bakemesh.protocol.builder.spec.problems import MOST, Collector, Problem, quoted
+from bakemesh.protocol.builder.spec.problems import MOST, Problem, problem, quoted
 from bakemesh.protocol.psyspec.model import Group, ModuleEntry, NodeEntry, PsySpec, PsySpecRefused
 
 ORDER = "order is kept within a node alone (wait for Psyclone.Ready, or for a post of it, in the crank)"
@@ -73,7 +73,4 @@ def _place(module: ModuleEntry, without: str) -> str:
 
 
 def _problem(module: ModuleEntry, said: str) -> Problem:
-    collector = Collector(module.file)
-    collector.add(module.line, "module", "depends", said)
-    (problem,) = collector.problems
-    return problem
+    return problem(module.file, module.line, "module", "depends", said)

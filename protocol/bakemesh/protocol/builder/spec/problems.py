@@ -3,7 +3,7 @@
 A Problem names file, line, element and attribute as far as they are known and says what would be right. A
 Collector gathers them up to a bound and then stops the reading: a hostile spec costs no more than an honest
 one. Texts are cut so that a hundred problems always fit into one Result. Left out: warnings; whatever a
-recipe's Collector holds refuses it. (A PsySpec has a second Collector for what is only to be known.)
+recipe's Collector holds refuses it. (A PsySpec's are beside its Collector.)
 """
 
 from __future__ import annotations
@@ -77,6 +77,17 @@ class EnoughProblems(Exception):
     """Raised when a Collector is full, so that reading on would tell nobody anything."""
 
 
+def problem(file: str, line: int, element: str | None, attribute: str | None, message: str) -> Problem:
+    """A problem, its texts cut. `file`: where the line does not know its own."""
+    return Problem(
+        line.file if isinstance(line, Line) else file,
+        int(line),
+        clip(element, NAME_BYTES) if element else None,
+        clip(attribute, NAME_BYTES) if attribute else None,
+        clip(message, MESSAGE_BYTES),
+    )
+
+
 class Collector:
     """Gathers problems, at most `most`. `file`: where a line does not know its own."""
 
@@ -87,15 +98,7 @@ class Collector:
 
     def add(self, line: int, element: str | None, attribute: str | None, message: str) -> None:
         """Takes a problem. Raises EnoughProblems when that was the last one there is room for."""
-        self.problems.append(
-            Problem(
-                line.file if isinstance(line, Line) else self.file,
-                int(line),
-                clip(element, NAME_BYTES) if element else None,
-                clip(attribute, NAME_BYTES) if attribute else None,
-                clip(message, MESSAGE_BYTES),
-            )
-        )
+        self.problems.append(problem(self.file, line, element, attribute, message))
         if len(self.problems) >= self._most:
             raise EnoughProblems
 
