@@ -1,8 +1,8 @@
 """Which types have nothing but scalar entries, and what each of them may hold, as plain data.
 
-`making` and `quick` turn this into shorter ways than pydantic's general one. They may only do what pydantic
-would, so a type with anything that is not told here (a validator of its own, another configuration, a map,
-a default that is made anew) has no description and goes the long way.
+`quick` turns this into a shorter way than pydantic's general one. It may only do what pydantic would,
+so a type with anything that is not told here (a validator of its own, another configuration, a map, a default
+that is made anew) has no description and goes the long way.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 def levels(depends: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     """Names in levels: each depends on names of earlier levels alone. In a level: the order given.
 
-    Names that are not keys do not count. `depends` must be free of cycles (`cycle`).
+    Names that are not keys do not count. `depends` must be free of cycles (`cycles`).
     """
     depth: dict[str, int] = {}
     for name in depends:

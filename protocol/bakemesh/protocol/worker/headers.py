@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from bakemesh.protocol.worker.errors import BadHeader, HeaderBroken
 
 VERSION = 1
-SEED_TYPES = ("LOAD", "EMBED_BATCH", "RERANK", "GENERATE", "UNLOAD", "PING", "SHUTDOWN")
 ADDED_TYPES = ("GENERATE_STREAM", "CANCEL", "MODEL_INFO")
 POOLINGS = ("mean", "cls", "last", "rank")
 FINISH_REASONS = ("stop", "length", "grammar_complete", "cancelled")

@@ -64,7 +64,6 @@ class ComponentRefused(ProtocolError):
 class Module:
     """A module's element, read: its attributes' values, its children with theirs, by name."""
 
-    node: Node
     values: elements.Values
     found: dict[str, list[tuple[Node, elements.Values]]]
 
@@ -169,7 +168,7 @@ def read_module(
         _words(health, given["command"], problems)
     for kind in _UNIQUE:
         _unique(kind, found[kind], problems)
-    return Module(node, values, found)
+    return Module(values, found)
 
 
 def _unique(kind: str, found: list[tuple[Node, elements.Values]], problems: Collector) -> None:
