@@ -18,7 +18,7 @@ from bakemesh.processes import frames, marks, records
 from bakemesh.processes.connecting import AGAIN_S, ANSWER_S, ask, connect
 from bakemesh.processes.shimmed import Shimmed, say
 from bakemesh.processes.spec import ShimExit, Survivor, check_instance
-from bakemesh.processes.sweeping import sweep_instance
+from bakemesh.processes.sweeping import sweep_to_the_last
 
 END_S = 5.0
 
@@ -57,11 +57,8 @@ async def adopt(
     if end is not None:
         return end
     known = identity is not None and records.read_identity(folder, instance) is not None
-    killed = 0
-    while (swept := await sweep_instance(instance)).survivors:
-        killed += swept.killed
-        on_survivors(swept.survivors)
-    return _LOST if known or killed + swept.killed else None
+    killed = await sweep_to_the_last(instance, on_survivors)
+    return _LOST if known or killed else None
 
 
 _LOST = ShimExit(None, None, lost=True, at=None)

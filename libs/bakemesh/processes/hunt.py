@@ -23,25 +23,22 @@ ROUND_S = 0.005
 Belongs = Callable[[int], bool]
 
 
-def nobody(_: int) -> bool:
-    """Spares none."""
-    return False
-
-
 def hunt(
-    candidates: Callable[[], Iterable[int]],
     belongs: Belongs,
     *,
-    spares: Belongs = nobody,
-    each_round: Callable[[], object] = lambda: None,
+    spares: Belongs,
+    each_round: Callable[[], object],
 ) -> Swept:
-    """Kills what `belongs` among `candidates`, and all below but what `spares` names, until none is left."""
+    """Kills what `belongs`, and all below but what `spares` names, until none is left; `each_round` is called
+    after each look.
+    """
     above = ancestry()
     killed: set[tuple[int, int]] = set()
     began = time.monotonic()
     quiet = 0
     while quiet < 2:
-        found = [pid for pid in candidates() if pid not in above and belongs(pid) and not spares(pid)]
+        living = [pid for pid in proc.everyone() if pid not in above and not proc.ended(pid)]
+        found = [pid for pid in living if belongs(pid) and not spares(pid)]
         for pid in found:
             killed |= _kill_with_below(pid, belongs, spares)
         each_round()

@@ -23,7 +23,7 @@ from pathlib import Path
 from bakemesh.processes import frames, records
 from bakemesh.processes.connecting import connect
 from bakemesh.processes.spec import ShimExit, Survivor, Swept
-from bakemesh.processes.sweeping import sweep_instance
+from bakemesh.processes.sweeping import sweep_to_the_last
 
 HUNG_S = 15.0  # beyond a stop's grace: after 5 of them a shim that works has named who does not die
 LARGEST_ANSWER = 64 * 1024
@@ -55,7 +55,6 @@ class Shimmed:
         self.shim = running.shim
         self.held = running.held
         self.on_survivors: Callable[[tuple[Survivor, ...]], object] = say
-        self._running = running
         self._loop = asyncio.get_running_loop()
         self._told = told  # what the shim said at its end
         self._end: asyncio.Future[ShimExit] = self._loop.create_future()
@@ -158,13 +157,8 @@ class Shimmed:
             self._losing = self._loop.create_task(self._lose(), name=f"lost component {self.pid}")
 
     async def _lose(self) -> None:
-        killed = 0
-        while True:
-            swept = await sweep_instance(self.instance)
-            killed += swept.killed
-            if not swept.survivors:
-                break
-            self.on_survivors(swept.survivors)
+        # Looked up each time: it may be set meanwhile.
+        killed = await sweep_to_the_last(self.instance, lambda survivors: self.on_survivors(survivors))
         self._end.set_result(ShimExit(None, None, lost=True, at=None, killed=killed))
 
     def _signal_shim(self, number: signal.Signals) -> None:

@@ -41,9 +41,6 @@ def _reap(token: str) -> Swept:
         variables = proc.variables(pid)
         return steps in variables or keepers in variables or any(net.holds(pid) for net in cgroups)
 
-    def candidates() -> set[int]:
-        return {pid for pid in proc.everyone() if not proc.ended(pid)}
-
     def empty_cgroups() -> None:
         for cgroup in cgroups:
             inside = set(cgroup.members())
@@ -51,7 +48,7 @@ def _reap(token: str) -> Swept:
                 cgroup.kill()
 
     _let_minders_end(keepers, spared, is_shim)
-    swept = hunt.hunt(candidates, belongs, spares=is_shim, each_round=empty_cgroups)
+    swept = hunt.hunt(belongs, spares=is_shim, each_round=empty_cgroups)
     if not swept.survivors:
         for cgroup in cgroups:
             cgroup.remove()

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 
 from bakemesh.processes import cgroup, hunt, marks, proc
-from bakemesh.processes.spec import Swept, check_instance
+from bakemesh.processes.spec import Survivor, Swept, check_instance
 
 SHIM_S = 2.0
 
@@ -22,6 +23,19 @@ async def sweep_instance(instance: str) -> Swept:
     """Kills every process of this instance; survivors are named after 5 s. Raises ValueError."""
     check_instance(instance)
     return await asyncio.to_thread(_sweep, instance)
+
+
+async def sweep_to_the_last(instance: str, on_survivors: Callable[[tuple[Survivor, ...]], object]) -> int:
+    """The same until nothing of it lives, however long that takes; how many were killed. `on_survivors` is
+    told every few seconds who survives SIGKILL.
+    """
+    killed = 0
+    while True:
+        swept = await sweep_instance(instance)
+        killed += swept.killed
+        if not swept.survivors:
+            return killed
+        on_survivors(swept.survivors)
 
 
 def _sweep(instance: str) -> Swept:
@@ -35,14 +49,11 @@ def _sweep(instance: str) -> Swept:
     def is_shim(pid: int) -> bool:
         return proc.name(pid) == marks.SHIM_NAME and entry not in proc.variables(pid)
 
-    def candidates() -> set[int]:
-        return {pid for pid in proc.everyone() if not proc.ended(pid)}
-
     def empty_cgroups() -> None:
         for net in cgroups:
             net.kill()
 
-    swept = hunt.hunt(candidates, belongs, spares=is_shim, each_round=empty_cgroups)
+    swept = hunt.hunt(belongs, spares=is_shim, each_round=empty_cgroups)
     _end_shims(lambda pid: is_shim(pid) and marks.lock_limit(pid) == mark)
     if not swept.survivors:
         for net in cgroups:
