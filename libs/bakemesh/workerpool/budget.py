@@ -49,11 +49,6 @@ class Standing:
         """Whether requests are refused."""
         return self.probe_at is not None
 
-    @property
-    def clean(self) -> bool:
-        """Whether there is nothing to remember."""
-        return self == Standing()
-
 
 def charge(rules: Rules, standing: Standing, now: float, crashed_in: str) -> Standing:
     """After a crash that counts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from bakemesh.protocol.worker import headers as h
@@ -52,8 +52,7 @@ class Job:
     seen: bool = False
     probe: bool = False
     reloaded: bool = False
-    loaded_s: float = 0.0
-    running: Any = field(default=None)  # the lane
+    running: Any = None  # the lane
 
     @property
     def over(self) -> bool:

@@ -221,8 +221,9 @@ class Lane:
 
     def leave(self, job: Job) -> bool:
         """Nobody waits for it any more: a generation is told to stop. Whether it was."""
-        running = self.job is job and self._in_flight == "generate" and self.worker is not None
-        return running and self.worker is not None and self.worker.cancel()
+        if self.job is not job or self._in_flight != "generate" or self.worker is None:
+            return False
+        return self.worker.cancel()
 
     def _load(self, job: Job) -> None:
         artifact = self._owner.artifact(job.key)

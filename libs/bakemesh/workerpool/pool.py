@@ -85,7 +85,7 @@ class Pool(Asking):
         self.ledger = Ledger(settings.budget, settings.deadlines, settings.poison_s, book, now)
         self._open = True
         if book.problem is not None:
-            self._save()
+            self.save_quarantines()
         self._first = self._loop.create_future()
         for number in range(settings.workers):
             lane = Lane(f"w{number}", settings, self._place, self)
@@ -326,7 +326,6 @@ class Pool(Asking):
             job.fail(LaneBusy(said, safe_to_retry=True))
         else:
             self._unavailable(job, queue_s)
-        self._queue = deque(each for each in self._queue if each is not job)
 
     def _unavailable(self, job: Job, waited_s: float) -> None:
         said = f"no worker came up within {waited_s:.3g} s ({self._why_down()})"
@@ -401,7 +400,7 @@ class Pool(Asking):
         quarantined = verdict.charge and self.ledger.charge(job.key, now, crash.doing)
         if quarantined:
             log.error("model %s is quarantined: it crashed its workers too often", job.key.id)
-            self._save()
+            self.save_quarantines()
             self._probes.arm(job.key)
         if crash.cause is Cause.CLOSED:
             job.fail(PoolClosed(f"the pool was closed during {crash.doing}"))
@@ -418,10 +417,7 @@ class Pool(Asking):
         self.pump()
 
     def save_quarantines(self) -> None:
-        """After a probe."""
-        self._save()
-
-    def _save(self) -> None:
+        """After a change of them; where they cannot be kept, `health` says it."""
         file = self.settings.quarantine_file
         if file is None:
             return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bakemesh.protocol.worker import headers as h
 from bakemesh.workerpool.call import Call
 from bakemesh.workerpool.deadlines import Work
-from bakemesh.workerpool.errors import EngineCrashed, ModelUnknown, Refused, WorkerPoolError
+from bakemesh.workerpool.errors import EngineCrashed, ModelUnknown, Refused
 from bakemesh.workerpool.models import ModelKey
 
 if TYPE_CHECKING:
@@ -86,8 +86,6 @@ class Probes:
             passed = True
         except EngineCrashed:
             passed = False
-        except WorkerPoolError:
-            raise
         pool.ledger.probed(key, loop.time(), passed=passed)
         pool.save_quarantines()
         log.warning("probe of model %s: %s", key.id, "passed, it is free" if passed else "it crashed again")
