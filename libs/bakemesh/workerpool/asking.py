@@ -51,6 +51,7 @@ class Asking:
         call: Call | None = None,
     ) -> Vectors:
         """The vectors of one caller's items."""
+        _check(share)
         result: list[Vectors] = await self.submit(
             self._embed(key, [share], pooling, normalize, call or Call())
         )
@@ -213,8 +214,6 @@ class Asking:
     def _embed(
         self, key: ModelKey, shares: Sequence[Share], pooling: str, normalize: bool, call: Call
     ) -> Job:
-        for share in shares:
-            _check(share)
         ids = shares[0].ids if len(shares) == 1 else b"".join(share.ids for share in shares)
         items = [
             {"id": name, "n_tokens": count}
