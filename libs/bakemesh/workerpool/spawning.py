@@ -30,6 +30,7 @@ try:os.execvp(sys.argv[2],sys.argv[2:])
 except OSError as e:sys.exit(f"cannot start {sys.argv[2]!r}: {e.strerror}")
 """
 ASKED = "BAKEMESH_WORKER_DIES_WITH_PARENT"
+DIES_S = 5.0  # after SIGKILL; what hangs in the kernel for longer is left to it, nobody waits
 DRAINED_S = 0.25  # for the last of its output; a child of its own can hold the pipes open
 
 

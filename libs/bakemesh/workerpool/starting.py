@@ -23,11 +23,10 @@ from bakemesh.workerpool.errors import RuntimeDirRefused
 from bakemesh.workerpool.output import Ring
 from bakemesh.workerpool.places import Place
 from bakemesh.workerpool.settings import Settings
-from bakemesh.workerpool.spawning import Child, Exit, spawn
+from bakemesh.workerpool.spawning import DIES_S, Child, Exit, spawn
 from bakemesh.workerpool.wire import Wire
 
 _MOST_STRANGERS = 16  # open connections that have not said anything yet
-_DIES_S = 5.0  # after SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +69,12 @@ async def start(settings: Settings, place: Place, worker_id: str) -> Started:
         wire.on_lost = lambda error: on_lost(wire, error)
 
     def on_packet(wire: Wire, packet: Packet) -> None:
-        # The end let it through, so it is HELLO, with our nonce and version.
+        # The end let it through, so it is HELLO, with our nonce and version and a max_frame that is one.
         if not came.done():
             open_.remove(wire)
             wire.on_lost = lost.append
-            try:
-                wire.send(wire.end.ack())
-            except PeerError as error:  # a max_frame that is none
-                wire.close()
-                fail(error)
-            else:
-                came.set_result(wire)
+            wire.send(wire.end.ack())
+            came.set_result(wire)
 
     def on_lost(wire: Wire, error: Exception | None) -> None:
         open_.remove(wire)
@@ -138,7 +132,7 @@ class _Ended(Exception):
 
 async def _end(child: Child, settings: Settings) -> tuple[Exit | None, str]:
     child.kill()
-    exit_ = await child.exited(_DIES_S)
+    exit_ = await child.exited(DIES_S)
     return exit_, await child.said(settings.crash_output_bytes)
 
 

@@ -19,10 +19,8 @@ from bakemesh.protocol.worker.errors import LocalError
 from bakemesh.protocol.worker.packets import Packet
 from bakemesh.workerpool.charging import Cause
 from bakemesh.workerpool.settings import Settings
-from bakemesh.workerpool.spawning import Exit
+from bakemesh.workerpool.spawning import DIES_S, Exit
 from bakemesh.workerpool.starting import Started
-
-_DIES_S = 5.0  # after SIGKILL; what hangs in the kernel for longer is left to it, nobody waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ class Worker:
                 self._wire.send(self._wire.end.send(h.Shutdown()))
             await asyncio.wait([self.over], timeout=within_s)
         self.kill(Cause.CLOSED, "the pool is being closed")
-        await asyncio.wait([self.over], timeout=_DIES_S + 1)
+        await asyncio.wait([self.over], timeout=DIES_S + 1)
 
     def _on_packet(self, packet: Packet) -> None:
         asked, header = self._asked, packet.header
@@ -187,7 +185,7 @@ class Worker:
         exit_ = await self._child.exited(self._settings.exit_s)
         if exit_ is None:
             self._child.kill()
-            exit_ = await self._child.exited(_DIES_S)
+            exit_ = await self._child.exited(DIES_S)
         output = await self._child.said(self._settings.crash_output_bytes)
         doing = asked.stage if asked is not None else "idle"
         crash = Crash(cause, doing, reason, exit_, output)
