@@ -275,6 +275,7 @@ class Supervisor:
 
     def notices(self) -> NoticeReader:
         """What those nodes say from now on: Performance, and messages to cohorts that they are in."""
+        self._check_open()
         return self.track(self._notices.reader())
 
     def cohort(self, name: str) -> Cohort:
