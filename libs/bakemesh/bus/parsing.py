@@ -19,6 +19,7 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 from bakemesh.bus.handover import HandOver
+from bakemesh.protocol.numerals import whole
 
 _CRLF = b"\r\n"
 _VERSION = b"NATS/1.0"
@@ -39,7 +40,7 @@ def read_headers(raw: bytes) -> dict[str, str] | None:
     first, *lines = raw.decode("utf-8", "replace").split("\r\n")
     found: dict[str, str] = {}
     code, _, text = first[len(_VERSION) :].strip().partition(" ")
-    if code.isdigit():
+    if whole(code) is not None:
         found["Status"] = code
         if text:
             found["Description"] = text

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
+from bakemesh.protocol.numerals import whole
+
 _SHORT, _LONG = 9, 11
 
 
@@ -45,5 +47,4 @@ def place(reply: str) -> Place | None:
 def status(msg: Msg) -> tuple[int, str]:
     """Code and text of a status message; 0 where it has none."""
     headers = msg.headers or {}
-    code = headers.get("Status", "")
-    return (int(code) if code.isdigit() else 0, headers.get("Description", ""))
+    return whole(headers.get("Status", "")) or 0, headers.get("Description", "")

@@ -19,6 +19,7 @@ from typing import Any
 from bakemesh.bus.connection import Bus
 from bakemesh.bus.errors import NotFound
 from bakemesh.protocol import storage, subjects
+from bakemesh.protocol.numerals import whole
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +50,8 @@ def arrived(source: Mapping[str, Any] | None, newest: Mapping[str, str], stream:
     the origin of the newest message there (`newest`: its headers), whichever is later.
     """
     words = newest.get(SOURCE, "").split()
-    named = len(words) > 1 and words[0].partition(":")[0] == stream and words[1].isdigit()
-    return max(int((source or {}).get("seq") or 0), int(words[1]) if named else 0)
+    named = len(words) > 1 and words[0].partition(":")[0] == stream
+    return max(int((source or {}).get("seq") or 0), (whole(words[1]) or 0) if named else 0)
 
 
 class Returning:

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from bakemesh.protocol.numerals import whole
+
 log = logging.getLogger(__name__)
 
 _WIDTH: Final = 128
@@ -76,6 +78,8 @@ def _read(path: Path) -> dict[str, tuple[int, int]]:
     found = {}
     for line in lines:
         words = line.split()
-        if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
-            found[words[0]] = (int(words[1]), int(words[2]))
+        numbers = [whole(word) for word in words[1:]]
+        match numbers:
+            case [int(first), int(second)]:
+                found[words[0]] = (first, second)
     return found

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from bakemesh.protocol import names
 from bakemesh.protocol.errors import NameRefused
+from bakemesh.protocol.numerals import whole
 
 Reader = Callable[[object], Any]
 
@@ -143,9 +144,10 @@ def listen(value: object) -> tuple[str, int | None]:
         raise ValueError(f"{text!r} names no host; expected HOST or HOST:PORT")
     if not port:
         return host, None
-    if not port.isdigit() or int(port) > 65535:
+    number = whole(port)
+    if number is None or number > 65535:
         raise ValueError(f"port {port!r} is no number from 0 to 65535")
-    return host, int(port)
+    return host, number
 
 
 def path(value: object) -> Path:
@@ -161,8 +163,10 @@ def integer(least: int, most: int | None = None) -> Reader:
     bounds = f"at least {least}" if most is None else f"from {least} to {most}"
 
     def read(value: object) -> int:
-        if isinstance(value, str) and value.strip().lstrip("-").isdigit():
-            value = int(value)
+        if isinstance(value, str):
+            text = value.strip()
+            size = whole(text.removeprefix("-"))
+            value = value if size is None else -size if text.startswith("-") else size
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"{value!r} is no whole number; expected one {bounds}")
         if value < least or (most is not None and value > most):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from bakemesh.bus.errors import BusError, NotConnected, NotFound, StoreUnavailable, WrongSequence
 from bakemesh.bus.kv import Bucket
 from bakemesh.protocol import names, storage
+from bakemesh.protocol.numerals import whole
 from bakemesh.supervisor.errors import MintExhausted, StateDamaged
 from bakemesh.supervisor.reserve import Reserve
 
@@ -115,9 +116,10 @@ class Counter:
         if found is None:
             return 0, 0
         text = found.value.decode("ascii", "replace")
-        if not text.isdigit():
+        last = whole(text)
+        if last is None:
             raise StateDamaged(f"the id counter of {self._key!r} holds {text[:40]!r}; expected a number")
-        return int(text), found.revision
+        return last, found.revision
 
 
 class CounterMint:

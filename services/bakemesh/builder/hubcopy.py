@@ -14,6 +14,7 @@ from bakemesh.bus.errors import NotFound
 from bakemesh.bus.purge import stored_terminal
 from bakemesh.protocol import storage
 from bakemesh.protocol.builder.messages import BakeData
+from bakemesh.protocol.numerals import whole
 from bakemesh.protocol.subjects import BAKE
 
 ENDS = ("Success", "Failed", "Cancelled")
@@ -33,7 +34,7 @@ def position(info: dict[str, Any], stream: str) -> int | None:
 def origin(headers: dict[str, str]) -> int:
     """The sequence that a sourced message has in the stream that it is from."""
     words = headers.get(SOURCE, "").split()
-    return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    return (whole(words[1]) or 0) if len(words) > 1 else 0
 
 
 class HubCopy:

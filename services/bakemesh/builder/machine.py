@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bakemesh.protocol.numerals import whole
+
 PROC, SYS, CGROUPS = Path("/proc"), Path("/sys"), Path("/sys/fs/cgroup")
 COLDEST_C, HOTTEST_C = -60.0, 200.0  # beyond these it is no temperature but a broken sensor
 LIMITLESS = 1 << 60  # some kernels write a number near 2**63 where there is no limit
@@ -92,26 +94,23 @@ def cgroup_of(cgroup: str) -> str | None:
 
 def limit_of(text: str | None) -> int | None:
     """memory.max: bytes, None for none."""
-    text = (text or "").strip()
-    if not text.isdigit() or int(text) >= LIMITLESS:
-        return None
-    return int(text)
+    limit = whole((text or "").strip(), digits=19)
+    return None if limit is None or limit >= LIMITLESS else limit
 
 
 def cores_of(text: str | None) -> float | None:
     """cpu.max, `QUOTA PERIOD`: how many cores, None for no limit."""
-    parts = (text or "").split()
-    if len(parts) != 2 or not all(part.isdigit() for part in parts) or not int(parts[1]):
-        return None
-    return int(parts[0]) / int(parts[1])
+    quota, _, period = (text or "").strip().partition(" ")
+    allowed, every = whole(quota), whole(period)
+    return allowed / every if allowed is not None and every else None
 
 
 def field_of(text: str | None, name: str) -> int | None:
     """A line `NAME NUMBER` of memory.stat or cpu.stat."""
     for line in (text or "").splitlines():
         key, _, value = line.partition(" ")
-        if key == name and value.strip().isdigit():
-            return int(value)
+        if key == name:
+            return whole(value.strip())
     return None
 
 

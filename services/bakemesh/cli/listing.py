@@ -20,6 +20,7 @@ from bakemesh.protocol import storage, subjects
 from bakemesh.protocol.builder.messages import TERMINAL_TYPES, BakeOutcome, BakeStatus, RecipeMessage
 from bakemesh.protocol.errors import MessageError, SubjectError
 from bakemesh.protocol.message import decode
+from bakemesh.protocol.numerals import whole
 from bakemesh.protocol.subjects import BAKE, RECIPE
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _newest(known: dict[Key, Any], limit: int | None) -> list[tuple[Key, Any]]:
     def order(item: tuple[Key, Any]) -> tuple[bool, int]:
         key, (_, _, types) = item
         number = key.recipe_id.rpartition("-")[2]
-        return not types & TERMINAL_TYPES, int(number) if number.isdigit() else 0
+        return not types & TERMINAL_TYPES, whole(number) or 0
 
     ordered = sorted(known.items(), key=order)
     return ordered if limit is None else ordered[-limit:]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from bakemesh.protocol.numerals import whole
 from bakemesh.protocol.worker.headers import POOLINGS
 from bakemesh.worker.engines.base import EngineError
 
@@ -22,9 +23,8 @@ class ConfigInvalid(EngineError):
 
 def _number(least: int) -> Callable[[str], None]:
     def check(value: str) -> None:
-        if not (value.removeprefix("-").isascii() and value.removeprefix("-").isdigit()) or len(value) > 9:
-            raise ValueError(f"must be a whole number from {least}")
-        if int(value) < least:
+        size = whole(value.removeprefix("-"), digits=9)
+        if size is None or int(value) < least:
             raise ValueError(f"must be a whole number from {least}")
 
     return check

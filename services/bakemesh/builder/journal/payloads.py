@@ -17,6 +17,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from bakemesh.protocol.numerals import whole
+
 LARGE = 16 * 2**10  # smaller ones are better off in their row
 FILE_BYTES = 32 * 2**20
 KEPT_BYTES = 2**20  # a file of so little is written on, though nothing of it is needed
@@ -42,7 +44,7 @@ class Payloads:
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self._folder, self._durable = folder, durable
-        self._files = sorted(int(name) for name in _names(folder) if name.isdigit())
+        self._files = sorted(number for name in _names(folder) if (number := whole(name)) is not None)
         self._number = self._files[-1] if self._files else 0
         self._fd = -1
         self._end = 0

@@ -14,6 +14,7 @@ from bakemesh.cli.exits import Exit, usage
 from bakemesh.cli.output import Writer
 from bakemesh.cli.progress import Lines
 from bakemesh.cli.verbs.control import add_bake
+from bakemesh.protocol.numerals import whole
 
 if TYPE_CHECKING:
     from bakemesh.protocol.builder.messages import BakeData
@@ -67,7 +68,7 @@ class _Steps:
 
     def __init__(self, bake: Bake, wanted: str | None) -> None:
         self._wanted = wanted
-        self._index = int(wanted) if wanted is not None and wanted.isdigit() else None
+        self._index = None if wanted is None else whole(wanted)
         self._status = bake.status()
         self._names: dict[int, str] = {}
         self._found = False

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bakemesh.protocol.numerals import whole
 from bakemesh.protocol.worker.headers import CODES
 from bakemesh.worker.config import ConfigInvalid
 
@@ -107,8 +108,9 @@ class Switches:
 def _when(name: str, value: str) -> When:
     tokens, stages = set(), set()
     for word in value.split(","):
-        if word.isascii() and word.isdigit():
-            tokens.add(int(word))
+        token = whole(word)
+        if token is not None:
+            tokens.add(token)
         elif word in ("any", *STAGES.values()):
             stages.add(word)
         else:
@@ -119,9 +121,10 @@ def _when(name: str, value: str) -> When:
 
 def _whole(config: Mapping[str, str], name: str, default: int) -> int:
     value = config.get(name, str(default))
-    if not (value.isascii() and value.isdigit() and len(value) < 10):
+    number = whole(value, digits=9)
+    if number is None:
         raise ConfigInvalid(f"runtime_config.{name} must be a whole number, not {value!r}")
-    return int(value)
+    return number
 
 
 def _exit(value: str | None) -> tuple[int, int]:

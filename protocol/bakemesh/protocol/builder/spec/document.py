@@ -20,6 +20,7 @@ from defusedxml.ElementTree import DefusedXMLParser, ParseError
 
 from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.spec.problems import Collector, Line, RecipeRefused, quoted
+from bakemesh.protocol.numerals import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,9 @@ class _Tree:
     def pi(self, target: str, text: str) -> None:
         if self._origins and target == ORIGIN:
             number, _, file = text.partition(" ")
-            if number.isdecimal() and len(number) < 10:
-                self._file, self._shift = unquote(file), int(number) - self.expat.CurrentLineNumber
+            line = whole(number)
+            if line is not None:
+                self._file, self._shift = unquote(file), line - self.expat.CurrentLineNumber
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         line = self.line
