@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from golden.bakes import BAKES
+from golden.inference import INFERENCE, INFERENCE_REFUSED
 from golden.nodes import NODES
 from golden.refused import BAD_ENTRIES, TOLERATED, bad_bytes, envelope, packed
 
@@ -29,10 +30,7 @@ def shown(value: Any) -> Any:
 
 def files() -> dict[str, Any]:
     """The generated vectors, by the name of their file."""
-    valid = []
-    for number, (name, type_, entries) in enumerate(VALID, 1):
-        whole = envelope(type_, entries, number)
-        valid.append({"name": name, "hex": packed(whole).hex(), "decoded": shown(whole)})
+    valid, inference = _valid(VALID, 1), _valid(INFERENCE, 5001)
     tolerated = [
         {
             "name": name,
@@ -45,13 +43,26 @@ def files() -> dict[str, Any]:
     refused: list[dict[str, Any]] = [
         {"name": name, "hex": raw.hex()} for name, raw in bad_bytes() if len(raw) < 10_000
     ]
-    refused += [
-        {
-            "name": name,
-            "hex": packed(envelope(type_, entries, 2000 + number)).hex(),
-            "type": type_,
-            "entry": entry,
-        }
-        for number, (name, type_, entries, entry) in enumerate(BAD_ENTRIES)
+    refused += _refused(BAD_ENTRIES, 2000)
+    return {
+        "messages.json": valid,
+        "messages-tolerated.json": tolerated,
+        "messages-refused.json": refused,
+        "inference-messages.json": inference,
+        "inference-refused.json": _refused(INFERENCE_REFUSED, 6000),
+    }
+
+
+def _valid(messages: list[tuple[str, str, dict[str, Any]]], first: int) -> list[dict[str, Any]]:
+    out = []
+    for number, (name, type_, entries) in enumerate(messages, first):
+        whole = envelope(type_, entries, number)
+        out.append({"name": name, "hex": packed(whole).hex(), "decoded": shown(whole)})
+    return out
+
+
+def _refused(messages: list[tuple[str, str, dict[str, Any], str | None]], first: int) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "hex": packed(envelope(type_, entries, number)).hex(), "type": type_, "entry": entry}
+        for number, (name, type_, entries, entry) in enumerate(messages, first)
     ]
-    return {"messages.json": valid, "messages-tolerated.json": tolerated, "messages-refused.json": refused}

@@ -22,6 +22,8 @@ from bakemesh.protocol import startup as _startup  # noqa: F401  (the imports fi
 from bakemesh.protocol.builder import messages as _messages  # noqa: F401
 from bakemesh.protocol.builder import node as _node  # noqa: F401
 from bakemesh.protocol.errors import MessageError, SubjectError
+from bakemesh.protocol.inference import answers as _answers  # noqa: F401
+from bakemesh.protocol.inference import lanes as _lanes  # noqa: F401
 from bakemesh.protocol.message import Received
 from bakemesh.protocol.subjects import COMPONENT_CONTROL, CONTROL, NODE_CONTROL, Subject
 

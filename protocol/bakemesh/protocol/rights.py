@@ -100,7 +100,7 @@ def permissions(
         subscribe += [_subject(mesh, row, own, name, node_id) for own in _owns(row.subscribe, role)]
     if role is Role.DASHBOARD:
         publish += _reads_status(mesh)
-    elif role is Role.MODULE:
+    elif role in (Role.MODULE, Role.INFERENCE):
         publish += _reads_nodes(mesh)
     else:
         publish += ["$SRV.>"]
@@ -117,6 +117,10 @@ def permissions(
             for row in subjects.TABLE
             if not _owns(row.publish, role)
         ]
+    elif role is Role.INFERENCE:
+        # Streams have many answers, and a caller that is gone shows by an answer that asks for one.
+        publish.append("_INBOX.>")
+        subscribe += ["$SRV.>", subjects.pattern(mesh, "Psyclone.Component.>", key=name)]
     elif role not in (Role.DASHBOARD, Role.MODULE):
         # An inbox's consumer has a known name, so its messages are closed by denying the stream as a whole.
         inboxes = [storage.inbox_stream(mesh)]
@@ -190,6 +194,8 @@ def _check_name(role: Role, name: str, node_id: str | None) -> None:
             raise NameRefused("Builder", name, f"must be named {builder_name(node_id or '<NodeID>')}")
         names.check_own_node_id(node_id)
         return
+    if role is Role.INFERENCE and node_id is None:
+        raise NameRefused(str(role), name, "needs the NodeID that it serves on")
     if role is Role.LEAF:
         return
     if name.startswith(BUILDER_PREFIX):
@@ -209,8 +215,10 @@ def _owns(rights: Rights, role: Role) -> list[Own]:
 
 def _subject(mesh: str, row: Row, own: Own, name: str, node_id: str | None) -> str:
     if own is Own.NODE:
-        assert node_id is not None  # only a Builder's rights are bound to a node
+        assert node_id is not None  # see _check_name
         return subjects.pattern(mesh, row.type, node_id=node_id)
+    if own is Own.ANY_NODE:
+        return subjects.pattern(mesh, row.type, node_id=subjects.ANY_NODE)
     if own is Own.KEY:
         return subjects.pattern(mesh, row.type, key=name)
     return subjects.pattern(mesh, row.type, party=name if own is Own.PARTY else ANY)

@@ -15,6 +15,8 @@ from bakemesh.protocol import startup as _startup  # noqa: F401  (the imports fi
 from bakemesh.protocol.builder import messages as _messages  # noqa: F401
 from bakemesh.protocol.builder import node as _node  # noqa: F401
 from bakemesh.protocol.envelope import ID_BYTES, VERSION
+from bakemesh.protocol.inference import answers as _answers  # noqa: F401
+from bakemesh.protocol.inference import lanes as _lanes  # noqa: F401
 from bakemesh.protocol.message import Message
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -18,6 +18,7 @@ from bakemesh.protocol.errors import NameRefused, SubjectError
 
 ANY = "*"
 NO_KEY = "-"
+ANY_NODE = "any"  # in place of a NodeID: whichever node takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     DASHBOARD = "dashboard"
     MODULE = "module"  # a component that posts and is woken by posts
+    INFERENCE = "inference"  # a synapse module or a lane host, on its node
     LEAF = "leaf"  # the link of a leaf server; trusted mesh-wide
 
 
@@ -94,6 +96,7 @@ class Own(StrEnum):
     NODE = "node"  # NodeID = the Builder's own
     PARTY = "party"  # party = its own name; a Builder's is builder-<NodeID>
     KEY = "key"  # key = its own name
+    ANY_NODE = "any node"  # NodeID = `any`: whoever takes it first
     NOTHING = "nothing"  # any node, any party
 
 
@@ -140,6 +143,16 @@ COMPONENT_DELIVER = "Psyclone.Component.Deliver"
 READY = "Psyclone.Ready"
 STARTUP_SPEC = "Psyclone.Startup.PsySpec"
 STARTUP_RECONCILED = "Psyclone.Startup.Reconciled"
+SYNAPSE = "Psyclone.Synapse"
+SYNAPSE_STATUS = f"{SYNAPSE}.Status"
+SYNAPSE_WORK = ("Embed", "Rerank", "Generate", "Cancel", "Models", "Health")
+SYNAPSE_CARE = ("Probe", "Ingest")  # of a node's models: what operators ask
+WORKER = "Psyclone.Worker"
+WORKER_STATUS = f"{WORKER}.Status"
+WORKER_VERBS = (
+    "Load", "EmbedBatch", "Rerank", "Generate", "GenerateStream", "Cancel", "ModelInfo", "Probe", "Unload",
+    "Ping", "Lane",
+)  # fmt: skip
 OUTCOMES = ("Success", "Failed", "Paused", "Cancelled", "Restarted")
 
 # A Builder has a Supervisor's rights under its own name, for child recipes and forwarding.
@@ -149,8 +162,13 @@ _OWNS: Rights = ((Role.SUPERVISOR, Own.PARTY), (Role.BUILDER, Own.PARTY), (Role.
 _WATCHES: Rights = (*_OWNS, (Role.DASHBOARD, Own.NOTHING))
 _STEERS: Rights = ((Role.SUPERVISOR, Own.NOTHING), (Role.OPERATOR, Own.NOTHING))
 _SEES: Rights = (*_STEERS, (Role.BUILDER, Own.NOTHING), (Role.DASHBOARD, Own.NOTHING))
-_RUNS: Rights = ((Role.MODULE, Own.PARTY), (Role.SUPERVISOR, Own.PARTY))  # a <supervisor> is a component too
+# What a component says to its Builder; a <supervisor> is a component too.
+_RUNS: Rights = ((Role.MODULE, Own.PARTY), (Role.SUPERVISOR, Own.PARTY), (Role.INFERENCE, Own.PARTY))
 _WOKEN: Rights = (*_SEES, (Role.MODULE, Own.NOTHING))
+_ASKS: Rights = (*_RUNS, (Role.OPERATOR, Own.PARTY))
+_INFERS: Rights = ((Role.INFERENCE, Own.NODE),)
+_PLACES: Rights = ((Role.INFERENCE, Own.PARTY),)
+_CHOOSES: Rights = (*_WOKEN, (Role.INFERENCE, Own.NOTHING))  # by what nodes and lanes publish of themselves
 
 TABLE: tuple[Row, ...] = (
     Row(RECIPE, Travels.INBOX, publish=_MINTS, subscribe=(), read=_BUILDS),
@@ -183,6 +201,24 @@ TABLE: tuple[Row, ...] = (
         subscribe=((Role.SUPERVISOR, Own.KEY),),
     ),
     Row(STARTUP_RECONCILED, Travels.CORE, publish=((Role.SUPERVISOR, Own.PARTY),), subscribe=_WOKEN),
+    *(
+        Row(
+            f"{SYNAPSE}.{verb}",
+            Travels.REQUEST,
+            publish=_ASKS,
+            subscribe=(*_INFERS, (Role.INFERENCE, Own.ANY_NODE)),
+        )
+        for verb in SYNAPSE_WORK
+    ),
+    *(
+        Row(f"{SYNAPSE}.{verb}", Travels.REQUEST, publish=((Role.OPERATOR, Own.PARTY),), subscribe=_INFERS)
+        for verb in SYNAPSE_CARE
+    ),
+    Row(f"{SYNAPSE}.Artifact", Travels.REQUEST, publish=_PLACES, subscribe=_INFERS),
+    Row(SYNAPSE_STATUS, Travels.CORE, publish=_INFERS, subscribe=_CHOOSES),
+    # The party is the module that asks, the key the lane.
+    *(Row(f"{WORKER}.{verb}", Travels.REQUEST, publish=_PLACES, subscribe=_INFERS) for verb in WORKER_VERBS),
+    Row(WORKER_STATUS, Travels.CORE, publish=_INFERS, subscribe=_CHOOSES),
 )
 
 

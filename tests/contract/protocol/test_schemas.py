@@ -15,7 +15,8 @@ from bakemesh.protocol import message, schemas
 from support.vectors import ROOT, named, unshown, vectors
 
 SCHEMAS = ROOT / "protocol" / "schemas"
-REGISTERED = [row for row in vectors("messages") if row["decoded"]["type"] in message.types()]
+MESSAGES = [*vectors("messages"), *vectors("inference-messages")]
+REGISTERED = [row for row in MESSAGES if row["decoded"]["type"] in message.types()]
 
 
 def as_json(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""builder-v1.md against the code: tables, bytes, and the requests of the worked example, sent for real."""
+"""The texts against the code: tables, bytes, and the requests of the worked example, sent for real."""
 
 from __future__ import annotations
 
@@ -22,31 +22,38 @@ from bakemesh.protocol.builder.messages import OUTCOME_TYPES, BakeStatus
 from bakemesh.protocol.builder.node import ComponentVerb, NodeVerb
 from bakemesh.protocol.builder.spec.grammar import PSYSPEC_MODULE
 from bakemesh.protocol.identity import ENTRIES
+from bakemesh.protocol.inference import errors
+from bakemesh.protocol.inference.errors import PASSING, PERMANENT, TRANSIENT
 from bakemesh.protocol.psyspec import load_psyspec
 from bakemesh.protocol.psyspec.grammar import CHILDREN
-from bakemesh.protocol.subjects import COMPONENT_CONTROL, CONTROL, NODE_CONTROL, TABLE
+from bakemesh.protocol.subjects import COMPONENT_CONTROL, CONTROL, NODE_CONTROL, SYNAPSE, TABLE, WORKER
 from support.nats import guarded
 from support.vectors import ROOT, vectors
 from support.waiting import eventually
 
 TEXT = (ROOT / "protocol" / "builder-v1.md").read_text(encoding="utf-8")
+INFERENCE = (ROOT / "protocol" / "inference-v1.md").read_text(encoding="utf-8")
 BYTES = {row["name"]: bytes.fromhex(row["hex"]) for row in vectors("messages")}
 
 
-def section(title: str) -> str:
+def section(title: str, text: str | None = None) -> str:
     """From a heading to the next one of its level or a higher one."""
-    found = re.search(rf"^(#+) {re.escape(title)}.*?$(.*?)(?=^#{{1,3}} |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    if text is None:
+        text = INFERENCE if title.startswith(("Psyclone.Synapse.", "Psyclone.Worker.")) else TEXT
+    found = re.search(
+        rf"^(#+) {re.escape(title)}(?: .*?|,.*?)?$(.*?)(?=^#{{1,3}} |\Z)", text, re.MULTILINE | re.DOTALL
+    )
     assert found, title
     return found.group(2)
 
 
-def entries_of(title: str) -> dict[str, bool]:
+def entries_of(title: str, text: str | None = None) -> dict[str, bool]:
     """The entries in a section's table, and whether each is required (written in bold)."""
     out: dict[str, bool] = {}
-    for line in section(title).splitlines():
+    for line in section(title, text).splitlines():
         cell = re.match(r"\| (.*?) \|", line)
         if cell and "`" in cell.group(1):
-            for bold, key in re.findall(r"(\*\*)?`([A-Za-z]+)`", cell.group(1)):
+            for bold, key in re.findall(r"(\*\*)?`([A-Za-z_]+)`", cell.group(1)):
                 out[key] = bool(bold)
     return out
 
@@ -63,6 +70,9 @@ def test_the_text_lists_exactly_the_entries_of_each_message(type_: str) -> None:
     cls = message.types()[type_]
     wanted = {field.alias or name: field.is_required() for name, field in cls.model_fields.items()}
     shown = entries_of(title_of(type_))
+    for family, heading in (("request for work", "5 Requests"), ("request about a model", "7 Lanes")):
+        if f"he entries of every {family}" in section(title_of(type_)):
+            shown |= entries_of(heading, INFERENCE)
     if "Identity" in section(title_of(type_)):
         shown |= dict.fromkeys(ENTRIES, True)
     if type_ in OUTCOME_TYPES:
@@ -109,10 +119,16 @@ def test_the_text_names_every_verb_of_components_and_nodes() -> None:
 
 def test_the_text_lists_the_subjects_of_every_type() -> None:
     rows = [line for line in section("3 Subjects").splitlines() if line.startswith("| `")]
+    rows += [line for line in section("1 Subjects", INFERENCE).splitlines() if line.startswith("| `")]
     for row in TABLE:
         name = row.type.replace(".*", ".<Verb>")
-        short = row.type.removeprefix("Psyclone.Builder.Bake")
-        assert any(f"`{name}`" in line or f"`{short}`" in line for line in rows), row.type
+        family, _, verb = row.type.rpartition(".")
+        shorts = {row.type.removeprefix("Psyclone.Builder.Bake")}
+        if family == SYNAPSE:
+            shorts.add(f".{verb}")
+        elif family == WORKER:
+            shorts.add(f"{WORKER}.<Verb>")
+        assert any(f"`{each}`" in line for each in {name, *shorts} for line in rows), row.type
 
 
 def test_the_text_says_every_element_and_attribute_of_a_psyspec() -> None:
@@ -146,12 +162,18 @@ def test_the_bytes_in_the_text_are_the_golden_ones() -> None:
     assert bytes.fromhex(raw) == BYTES["Pause"]
 
 
-def test_every_file_and_section_that_the_text_names_exists() -> None:
-    for name in re.findall(r"`(vectors/[a-z-]+\.json)`", TEXT):
+@pytest.mark.parametrize("text", [TEXT, INFERENCE], ids=["builder", "inference"])
+def test_every_file_and_section_that_the_text_names_exists(text: str) -> None:
+    for name in re.findall(r"`(vectors/[a-z-]+\.json)`", text):
         assert (ROOT / "protocol" / name).is_file(), name
-    numbers = {int(number) for number in re.findall(r"^## (\d+) ", TEXT, re.MULTILINE)}
+    numbers = {int(number) for number in re.findall(r"^## (\d+) ", text, re.MULTILINE)}
     assert numbers == set(range(1, max(numbers) + 1))
-    assert {int(number) for number in re.findall(r"sections? (\d+)", TEXT)} <= numbers
+    assert {int(number) for number in re.findall(r"sections? (\d+)", text)} <= numbers
+
+
+def test_the_text_lists_every_code_of_inference_with_its_class() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", section("4 Errors", INFERENCE), re.MULTILINE)
+    assert rows == [(str(code), TRANSIENT if code in PASSING else PERMANENT) for code in errors.Code]
 
 
 def operations() -> list[tuple[str, dict[str, str], bytes]]:

@@ -14,7 +14,7 @@ from bakemesh.protocol.builder.streams import DataGuard, StatusGuard
 from bakemesh.protocol.errors import IntegrityError, MessageError, NameRefused, SubjectError, VersionRefused
 from support.vectors import named, unshown, vectors
 
-MESSAGES = vectors("messages")
+MESSAGES = [*vectors("messages"), *vectors("inference-messages")]
 BY_NAME = {row["name"]: row for row in MESSAGES}
 SUBJECTS = vectors("subjects")
 RECIPE_IDS = vectors("recipe-ids")
@@ -56,7 +56,7 @@ def test_what_is_read_tolerantly(row: dict[str, Any]) -> None:
     assert not any(type(value) is bool for value in entries.values())
 
 
-@pytest.mark.parametrize("row", **named(vectors("messages-refused")))
+@pytest.mark.parametrize("row", **named([*vectors("messages-refused"), *vectors("inference-refused")]))
 def test_what_is_refused(row: dict[str, Any]) -> None:
     with pytest.raises(MessageError) as caught:
         message.decode(bytes.fromhex(row["hex"]))
@@ -158,3 +158,4 @@ def test_names_of_the_vectors_are_unique() -> None:
     for file in ("messages", "messages-tolerated", "messages-refused", "admit"):
         rows = [row["name"] for row in vectors(file)]
         assert len(rows) == len(set(rows)), file
+    assert len(BY_NAME) == len(MESSAGES)
