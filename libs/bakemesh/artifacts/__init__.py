@@ -1,0 +1,1 @@
+"""Files by their digest: what modules ingest, and lane hosts pull."""

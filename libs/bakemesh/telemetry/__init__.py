@@ -1,0 +1,1 @@
+"""Traces and metrics through OpenTelemetry where it is asked for; nothing, at no cost, where it is not."""
