@@ -18,8 +18,8 @@ from bakemesh.workerpool.models import Artifact, ModelKey, Sampling, Share, Text
 
 
 class LaneFailed(Exception):
-    """Raised when a lane has no result; `error` is what the caller may be told. `crashed`: a worker died under
-    it (it may be run once more, elsewhere); `begun`: a worker may have seen it."""
+    """Raised when a lane has no result; `error` is what the caller may be told. `crashed`: a worker died
+    under it (it may be run once more, elsewhere); `begun`: a worker may have seen it."""
 
     def __init__(self, error: ErrorObject, *, crashed: bool = False, begun: bool = True) -> None:
         super().__init__(f"{error.code}: {error.message}")
