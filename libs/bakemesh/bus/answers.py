@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 
 from nats.aio.msg import Msg
 
-from bakemesh.bus.errors import AccessDenied, BusClosed
+from bakemesh.bus.errors import AccessDenied, BusClosed, BusError
 
 
 class Expected:
@@ -21,12 +22,30 @@ class Expected:
         self.target, self.token, self.reply, self.future = target, token, reply, future
 
 
+class Awaited:
+    """Many answers: put `reply` into the message; `take` is called with each until it is forgotten, `failed`
+    once where no more can come.
+    """
+
+    __slots__ = ("failed", "reply", "take", "target", "token")
+
+    def __init__(
+        self,
+        target: str,
+        token: str,
+        reply: str,
+        take: Callable[[Msg], None],
+        failed: Callable[[BusError], None],
+    ) -> None:
+        self.target, self.token, self.reply, self.take, self.failed = target, token, reply, take, failed
+
+
 class Answers:
     """The expectations of one connection, whose answers come to `<prefix>.*`."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self._waiting: dict[str, Expected] = {}
+        self._waiting: dict[str, Expected | Awaited] = {}
         self._tokens = itertools.count()
 
     def expect(self, target: str) -> Expected:
@@ -37,17 +56,30 @@ class Answers:
         self._waiting[token] = made
         return made
 
-    def forget(self, expected: Expected) -> None:
+    def expect_many(
+        self, target: str, take: Callable[[Msg], None], failed: Callable[[BusError], None]
+    ) -> Awaited:
+        """An inbox for every answer to what goes to `target`."""
+        token = f"{next(self._tokens):x}"
+        self._waiting[token] = made = Awaited(target, token, f"{self.prefix}.{token}", take, failed)
+        return made
+
+    def forget(self, expected: Expected | Awaited) -> None:
         """Ends an expectation, whether or not it was met."""
         self._waiting.pop(expected.token, None)
-        if not expected.future.done():
+        if type(expected) is Expected and not expected.future.done():
             expected.future.cancel()
 
     def take(self, msg: Msg) -> None:
         """Gives an answer to who expects it; one that nobody expects is dropped."""
-        expected = self._waiting.pop(msg.subject[len(self.prefix) + 1 :], None)
-        if expected is not None and not expected.future.done():
-            expected.future.set_result(msg)
+        token = msg.subject[len(self.prefix) + 1 :]
+        expected = self._waiting.get(token)
+        if type(expected) is Awaited:
+            expected.take(msg)
+        elif type(expected) is Expected:
+            del self._waiting[token]
+            if not expected.future.done():
+                expected.future.set_result(msg)
 
     def deny(self, subject: str, who: str) -> None:
         """Fails what waits for an answer to a refused publish. The server names the subject in lower case."""
@@ -59,8 +91,10 @@ class Answers:
         for expected in list(self._waiting.values()):
             self._fail(expected, BusClosed(f"{expected.target}: the connection is closed: {reason}"))
 
-    def _fail(self, expected: Expected, error: Exception) -> None:
+    def _fail(self, expected: Expected | Awaited, error: BusError) -> None:
         self._waiting.pop(expected.token, None)
-        if not expected.future.done():
+        if type(expected) is Awaited:
+            expected.failed(error)
+        elif type(expected) is Expected and not expected.future.done():
             expected.future.set_exception(error)
             expected.future.exception()  # taken: maybe nobody awaits it any more

@@ -15,10 +15,11 @@ from types import TracebackType
 from typing import Self
 
 from bakemesh.bus import storing
+from bakemesh.bus.errors import BusError
 from bakemesh.bus.events import Event
 from bakemesh.bus.jsapi import HUB_DOMAIN, JsApi
 from bakemesh.bus.link import Link
-from bakemesh.bus.replies import InboxReply, received
+from bakemesh.bus.replies import Conversation, InboxReply, received
 from bakemesh.bus.sealing import Sealed, payload_of, seal
 from bakemesh.bus.settings import BusSettings
 from bakemesh.bus.storing import StoredAck
@@ -160,6 +161,18 @@ class Bus:
         seconds = self.settings.request_timeout_s if timeout is None else timeout
         answer = await self.link.ask(subject, seal(message, self.settings.sender).payload, seconds)
         return received(subject, answer)
+
+    def conversation(
+        self,
+        subject: str,
+        message: Message,
+        take: Callable[[Received], None],
+        failed: Callable[[BusError], None],
+    ) -> Conversation:
+        """A request with many answers, not sent yet: see Conversation. Raises MessageError where an entry
+        cannot be written.
+        """
+        return Conversation(self.link, subject, seal(message, self._sender), take, failed)
 
     async def serve(
         self,

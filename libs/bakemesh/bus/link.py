@@ -24,10 +24,11 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from bakemesh.bus import dialing, framing
-from bakemesh.bus.answers import Answers, Expected
+from bakemesh.bus.answers import Answers, Awaited, Expected
 from bakemesh.bus.errors import (
     AccessDenied,
     BusClosed,
+    BusError,
     MessageTooLarge,
     NoResponder,
     NotConnected,
@@ -250,7 +251,15 @@ class Link:
         """
         return self._answers.expect(target)
 
-    def forget(self, expected: Expected) -> None:
+    def expect_many(
+        self, target: str, take: Callable[[Msg], None], failed: Callable[[BusError], None]
+    ) -> Awaited:
+        """An inbox for every answer to what goes to `target`: `take` gets each as it is read; `failed` hears
+        of a denial of `target`, and of the end of the connection.
+        """
+        return self._answers.expect_many(target, take, failed)
+
+    def forget(self, expected: Expected | Awaited) -> None:
         """Ends an expectation, whether or not it was met."""
         self._answers.forget(expected)
 
