@@ -4,7 +4,8 @@
 `messages.CrankMessage` is what wakes it, `errors` what it can do wrong. Behind them: `session` puts one
 crank's life on the bus together out of `triggers`, `durable`, `ready`, `deliver` (what comes in), `mailbox`
 and `backlog` (what waits), `posting` and `watching` (what goes out). What runs a crank is the service
-`bakemesh.crankhost`. Text: docs/write-a-module.md.
+`bakemesh.crankhost`; a service that is a component by itself is run by `serviced`. Text:
+docs/write-a-module.md.
 """
 
 from bakemesh.crank.api import Api

@@ -25,13 +25,12 @@ from bakemesh.crank.mailbox import Mailbox
 from bakemesh.crank.messages import message_for
 from bakemesh.crank.posting import Poster
 from bakemesh.crank.ready import ReadyNotes
+from bakemesh.crank.serviced import alive
 from bakemesh.crank.start import Start
 from bakemesh.crank.triggers import Triggers
 from bakemesh.crank.watching import Watches
 from bakemesh.protocol import subjects
 from bakemesh.protocol.admit import Delivery
-from bakemesh.protocol.builder.codes import Code
-from bakemesh.protocol.builder.messages import Result
 from bakemesh.protocol.rights import builder_name
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Session:
         await _there(partial(self.bus.serve, own(subjects.COMPONENT_DELIVER), delivered))
         health = self.start.spec.health
         if health is not None and health.subject is not None:
-            await _there(partial(self.bus.serve, own(health.subject), _alive))
+            await _there(partial(self.bus.serve, own(health.subject), alive))
         await _there(self._stored.start)
         if self.triggers.ready:
             await self._ready.start()
@@ -161,11 +160,6 @@ class Session:
             case Closed():
                 if not self.closed.done():
                     self.closed.set_result(event.reason)
-
-
-def _alive(_: Delivery) -> Result:
-    """Answered in the loop: a crank that blocks its loop is silent."""
-    return Result(verb="Health", accepted=True, code=Code.OK, summary="alive")
 
 
 async def _there(attempt: Callable[[], Awaitable[T]]) -> T:

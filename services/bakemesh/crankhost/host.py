@@ -13,28 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from bakemesh.bus import Bus
-from bakemesh.bus.errors import BusError, BusUnreachable
+from bakemesh.bus.errors import BusError
+from bakemesh.crank.reporting import Unwanted, report_failed, report_ready
+from bakemesh.crank.serviced import DONE, FAILED, UNWANTED, connected
 from bakemesh.crank.session import Session
 from bakemesh.crank.start import Start
 from bakemesh.crankhost.calling import Running
 from bakemesh.crankhost.failing import Failure, failure_of
-from bakemesh.crankhost.reporting import Unwanted, report_failed, report_ready
 
 log = logging.getLogger(__name__)
 
-DONE: Final = 0
-UNWANTED: Final = 69
-FAILED: Final = 70
-
 _TELL_S: Final = 10.0  # how long a failure tries to reach the Builder
 _TELL_STOPPING_S: Final = 1.0
-_PAUSE_S: Final = (0.1, 1.0)
 _CANCELLED_S: Final = 0.3  # for a cancelled crank to clean up
 
 Loaded = Callable[..., Any] | Failure
@@ -45,16 +40,10 @@ class _Stopped(Exception):
     """Raised when TERM came before the crank was called."""
 
 
-def crank_time_s(shutdown_ms: int) -> float:
-    """How much of the shutdown time is the crank's; the rest is for ending what is behind it. Pure."""
-    whole = shutdown_ms / 1000
-    return whole - min(1.0, whole / 4)
-
-
 async def run(start: Start, loaded: Loaded, file: str, stop: asyncio.Event) -> int:
     """Gives the exit code. `loaded`: the function, or why there is none; `file`: the script's."""
     try:
-        bus = await _or_stop(_connected(start), stop)
+        bus = await _or_stop(connected(start), stop)
     except _Stopped:
         return DONE
     except BusError as error:  # with these credentials, or this server, never
@@ -106,7 +95,7 @@ async def _called(
         stopping.cancel()
     if not running.ended.done():
         session.stop()
-        seconds = crank_time_s(session.start.spec.shutdown_ms)
+        seconds = session.start.shutdown_s
         await asyncio.wait({running.ended}, timeout=seconds)
         if not running.ended.done():
             log.warning("the crank did not return within the %g s it has; it is cut off", seconds)
@@ -119,20 +108,10 @@ async def _called(
     return None
 
 
-async def _connected(start: Start) -> Bus:
-    """The bus, as soon as it is there. Raises AccessDenied, BadCredentials."""
-    while True:
-        try:
-            return await Bus.connect(start.bus())
-        except BusUnreachable as error:
-            log.warning("waiting for the bus: %s", error)
-            await asyncio.sleep(random.uniform(*_PAUSE_S))
-
-
 async def _fail(bus: Bus, start: Start, failure: Failure, stop: asyncio.Event) -> int:
     """Says it, and tells the Builder as far as there is time; less of it once TERM came."""
     _say(failure)
-    telling = asyncio.create_task(report_failed(bus, start, failure))
+    telling = asyncio.create_task(report_failed(bus, start, failure.summary, failure.trace))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({telling, stopping}, timeout=_TELL_S, return_when=asyncio.FIRST_COMPLETED)

@@ -15,9 +15,9 @@ from bakemesh.crank.durable import consumer_name
 from bakemesh.crank.messages import delay_s
 from bakemesh.crank.posting import sealed_entries
 from bakemesh.crank.ready import notes_of
+from bakemesh.crank.start import crank_time_s
 from bakemesh.crank.watching import KEYS, check
 from bakemesh.crankhost.failing import failure_of
-from bakemesh.crankhost.host import crank_time_s
 from bakemesh.protocol.builder.node import TRACEBACK_BYTES, WATCH_BYTES
 from bakemesh.protocol.message import decode
 from bakemesh.protocol.startup import Ready

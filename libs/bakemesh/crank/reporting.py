@@ -12,8 +12,7 @@ from typing import Final
 
 from bakemesh.bus import Bus
 from bakemesh.bus.errors import AccessDenied, BusClosed, BusError
-from bakemesh.crank.start import Start
-from bakemesh.crankhost.failing import Failure
+from bakemesh.crank.start import ComponentStart
 from bakemesh.protocol import subjects
 from bakemesh.protocol.builder.codes import Code
 from bakemesh.protocol.builder.messages import Result, clip
@@ -30,7 +29,7 @@ class Unwanted(Exception):
     """Raised when the Builder does not know this start of the component."""
 
 
-async def report_ready(bus: Bus, start: Start) -> None:
+async def report_ready(bus: Bus, start: ComponentStart) -> None:
     """Returns when the Builder has taken it. Raises Unwanted, AccessDenied, BusClosed."""
     await _report(
         bus,
@@ -39,14 +38,14 @@ async def report_ready(bus: Bus, start: Start) -> None:
     )
 
 
-async def report_failed(bus: Bus, start: Start, failure: Failure) -> None:
+async def report_failed(bus: Bus, start: ComponentStart, summary: str, trace: str) -> None:
     """Returns when the Builder has taken it, or does not want it. Raises nothing of the bus."""
     report = ComponentReport(
         component=start.name,
         instance=start.instance,
         state="failed",
-        summary=clip(failure.summary),
-        traceback=failure.trace,
+        summary=clip(summary),
+        traceback=trace,
     )
     try:
         await _report(bus, start, report)
@@ -54,7 +53,7 @@ async def report_failed(bus: Bus, start: Start, failure: Failure) -> None:
         log.warning("the Builder was not told of the failure: %s", error)
 
 
-async def _report(bus: Bus, start: Start, report: ComponentReport) -> None:
+async def _report(bus: Bus, start: ComponentStart, report: ComponentReport) -> None:
     subject = subjects.build(bus.mesh, start.node_id, start.name, subjects.NO_KEY, subjects.COMPONENT_REPORT)
     pause, said = _FIRST_PAUSE_S, ""
     while True:
