@@ -12,13 +12,12 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as Raw
 
 from bakemesh.bus.errors import BusError
-from bakemesh.bus.verbs import Serving
 from bakemesh.protocol import names
 
 if TYPE_CHECKING:
@@ -27,6 +26,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TYPE = "io.nats.micro.v1.{}_response"
+
+
+class Endpoint(Protocol):
+    """What is shown of something that is served: a `Serving`, or whoever counts as one does."""
+
+    @property
+    def pattern(self) -> str:
+        """The subjects that it takes."""
+
+    @property
+    def queue(self) -> str:
+        """The queue group, or nothing."""
+
+    @property
+    def requests(self) -> int:
+        """How many it had."""
+
+    @property
+    def errors(self) -> int:
+        """How many of them failed."""
+
+    @property
+    def busy_ns(self) -> int:
+        """How long they took together."""
+
+    @property
+    def last_error(self) -> str:
+        """Why the last of them failed that did."""
 
 
 class Announcement:
@@ -39,7 +66,7 @@ class Announcement:
         version: str,
         description: str,
         metadata: Mapping[str, str],
-        endpoints: Sequence[Serving],
+        endpoints: Sequence[Endpoint],
     ) -> None:
         names.check("service", name)
         self.id = secrets.token_hex(11)
@@ -117,7 +144,7 @@ async def announce(
     version: str,
     description: str = "",
     metadata: Mapping[str, str] | None = None,
-    endpoints: Sequence[Serving] = (),
+    endpoints: Sequence[Endpoint] = (),
 ) -> Announcement:
     """Announces a service with what it serves. `metadata`: for instance its protocol versions and
     step kinds.
@@ -127,7 +154,7 @@ async def announce(
     return made
 
 
-def _endpoint_name(serving: Serving) -> str:
+def _endpoint_name(serving: Endpoint) -> str:
     """The last plain word of the served type: `BakeControl` of `….BakeControl.*`."""
     words = [word for word in serving.pattern.split(".") if word.isalnum()]
     return words[-1] if words else "endpoint"

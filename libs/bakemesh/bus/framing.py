@@ -73,6 +73,12 @@ async def settle(client: Any, *, turn: bool = False) -> None:
         await asyncio.sleep(0)
 
 
+def kick(client: Any) -> None:
+    """Sees to it that what is pending goes out, from where nothing can be awaited; however much it is."""
+    if client._flush_queue.empty():
+        client._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+
+
 async def send(link: Link, subject: str, reply: str, header: bytes, payload: bytes) -> None:
     """Hands over a message with headers. What is handed over first, goes first: nothing is awaited before
     that.

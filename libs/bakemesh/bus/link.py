@@ -245,6 +245,32 @@ class Link:
         except nats.errors.OutboundBufferLimitError:
             raise NotConnected(f"{subject}: not sent, the link is down") from None
 
+    def post(self, subject: str, payload: bytes, reply: str = "") -> None:
+        """As `send`, from a plain function, where nothing can be awaited: it does not wait where much is
+        pending. Raises NotConnected, BusClosed, MessageTooLarge.
+        """
+        client = self._client
+        begin = framing.opening(subject)
+        if begin is None or (reply and not framing.is_token(reply)):
+            raise ValueError(f"{subject[:80]!r} (reply {reply[:80]!r}) is no subject to publish to")
+        if client._status != _CONNECTED or self._gone is not None:  # or draining
+            self._check_open()
+            raise NotConnected(f"{subject}: not sent, the link to {', '.join(self.settings.servers)} is down")
+        size = len(payload)
+        if size > client._max_payload:
+            raise MessageTooLarge(subject, size, client._max_payload)
+        if framing.push(client, framing.plain(begin, reply, payload), size):
+            framing.kick(client)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much is pending that who has more to say should `settle` first."""
+        return bool(self._client._pending_data_size > self._client._max_pending_size > 0)
+
+    async def settle(self) -> None:
+        """Waits until what is pending is on its way, where it is much."""
+        await framing.settle(self._client)
+
     def expect(self, target: str) -> Expected:
         """An inbox for one answer to what goes to `target`; a denial of `target` fails it with
         AccessDenied.

@@ -71,6 +71,7 @@ class Refusal:
     reply: str | None = None
     type: str | None = None
     entry: str | None = None
+    id: bytes | None = None  # of its envelope, where that could be read
 
     @property
     def answer(self) -> bool:
@@ -134,7 +135,7 @@ def _the_long_way(where: Subject, answer_to: str | None, payload: bytes | memory
     try:
         return message.opened(found)
     except MessageError as error:
-        return _undecodable(error, sender, where, answer_to)
+        return _undecodable(error, sender, where, answer_to, found[1])
 
 
 def _is_inbox(to: str) -> bool:
@@ -142,7 +143,13 @@ def _is_inbox(to: str) -> bool:
     return to.startswith(INBOX) and len(to) > len(INBOX) and not any(c in " *>\t\r\n" for c in to)
 
 
-def _undecodable(error: MessageError, sender: str, where: Subject, reply: str | None) -> Refusal:
+def _undecodable(
+    error: MessageError,
+    sender: str,
+    where: Subject,
+    reply: str | None,
+    id: bytes | None = None,  # noqa: A002
+) -> Refusal:
     return Refusal(
-        Cause.UNDECODABLE, str(error), sender, where, reply=reply, type=error.type, entry=error.entry
+        Cause.UNDECODABLE, str(error), sender, where, reply=reply, type=error.type, entry=error.entry, id=id
     )
