@@ -9,8 +9,8 @@
 | `budget` `charging` `deadlines` `pauses` `placing` `strikes`, `ledger` | what is decided: pure |
 | `wire` `places` `spawning` `output` `starting` | one process and its connection |
 | `worker` → `lane` → `pool` | a request on a worker; a worker kept running; requests over workers |
-| `asking` `probing` `job` `call` | what can be asked, and on its way |
-| `quarantine` `health` `errors` `models` `settings` | what is kept, told, raised, passed |
+| `asking` `probing` `job` `call`, `turns` | what can be asked, and on its way; one at a time a lane |
+| `quarantine` `health` `errors` `telling` `models` `settings` | what is kept, told, raised, passed |
 
 The protocol: protocol/worker-v1.md. Left out: the worker (a service), tokenization, scheduling, the bus.
 """
@@ -54,6 +54,8 @@ from bakemesh.workerpool.models import (
 )
 from bakemesh.workerpool.pool import Pool
 from bakemesh.workerpool.settings import Settings
+from bakemesh.workerpool.telling import error_object
+from bakemesh.workerpool.turns import Turns
 
 __all__ = [
     "Artifact",
@@ -89,10 +91,12 @@ __all__ = [
     "Share",
     "Text",
     "Token",
+    "Turns",
     "Vectors",
     "WorkerPoolError",
     "WorkerUnavailable",
     "budget",
     "deadlines",
+    "error_object",
     "key_of",
 ]

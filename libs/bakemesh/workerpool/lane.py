@@ -46,6 +46,9 @@ class Owner(Protocol):
     def artifact(self, key: ModelKey) -> Artifact | None:
         """What a key stands for."""
 
+    def changed(self) -> None:
+        """What a lane does, or has loaded, is another thing now."""
+
     def freed(self, lane: Lane) -> None:
         """It is idle."""
 
@@ -62,7 +65,7 @@ class Lane:
     def __init__(self, name: str, settings: Settings, place: Place, owner: Owner) -> None:
         self.name, self._settings, self._place, self._owner = name, settings, place, owner
         self._loop = asyncio.get_running_loop()
-        self.state = LaneState.STARTING
+        self._state = LaneState.STARTING
         self.worker: Worker | None = None
         self.refs: dict[ModelKey, str] = {}
         self.dims: dict[ModelKey, int] = {}
@@ -79,6 +82,16 @@ class Lane:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._life: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> LaneState:
+        """What it does."""
+        return self._state
+
+    @state.setter
+    def state(self, state: LaneState) -> None:
+        self._state = state
+        self._owner.changed()
 
     # -- its life
 

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -67,6 +67,13 @@ class Pool(Asking):
         self._first: asyncio.Future[None] | None = None
         self._unsaved: str | None = None
         self._probes = Probes(self)
+        self._watching: Callable[[], None] = lambda: None
+        self._told = False  # that something changed, in this turn
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """`changed` is called soon after anything changed in what the lanes do, have loaded, or refuse: once
+        for all that happens in a turn of the loop."""
+        self._watching = changed
 
     # -- life
 
@@ -142,6 +149,13 @@ class Pool(Asking):
 
     # -- models
 
+    def know(self, artifact: Artifact, config: Mapping[str, str]) -> ModelKey:
+        """Registers a (model, config): each worker loads it when it first needs it."""
+        key = key_of(artifact, config)
+        self._models[key] = artifact
+        self._probes.arm(key)
+        return key
+
     async def load(self, artifact: Artifact, config: Mapping[str, str], call: Call | None = None) -> Loaded:
         """Registers a (model, config), and loads it on one worker (`call.lane`: on this one); others load it
         when they first need it, and again after a restart. Raises LoadFailed, EngineCrashed, …"""
@@ -164,11 +178,15 @@ class Pool(Asking):
         return loaded
 
     async def unload(self, key: ModelKey, call: Call | None = None) -> None:
-        """Forgets it, and gives its memory back on every worker. Of an unknown one: nothing."""
-        self._models.pop(key, None)
+        """Forgets it, and gives its memory back on every worker (`call.lane`: on this one, and does not forget
+        it). Of an unknown one: nothing."""
         call = call or Call()
+        if call.lane is None:
+            self._models.pop(key, None)
         gone = []
         for lane in self.lanes:
+            if call.lane not in (None, lane.name):
+                continue
             if key in lane.refs or lane.loading == key:
                 each = Call(within_s=call.within_s, lane=lane.name, attempt=1)
                 request = lambda ref, req_id: (h.Unload(req_id=req_id, model_ref=ref), None)  # noqa: E731
@@ -351,6 +369,16 @@ class Pool(Asking):
 
     # -- what lanes tell
 
+    def changed(self) -> None:
+        """See lane.Owner."""
+        if not self._told:
+            self._told = True
+            self._loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._told = False
+        self._watching()
+
     def freed(self, lane: Lane) -> None:
         """See lane.Owner."""
         if self._first is not None and not self._first.done():
@@ -418,6 +446,7 @@ class Pool(Asking):
 
     def save_quarantines(self) -> None:
         """After a change of them; where they cannot be kept, `health` says it."""
+        self.changed()
         file = self.settings.quarantine_file
         if file is None:
             return

@@ -18,10 +18,13 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
+from bakemesh.protocol.worker import headers
 from bakemesh.protocol.worker.ends import HostEnd, Pieces
 from bakemesh.protocol.worker.errors import PeerError
+from bakemesh.protocol.worker.frames import ROOM
 from bakemesh.protocol.worker.packets import Packet
 
+headers.hasten()  # a pool asks often, and starts once
 OnPacket = Callable[[Packet], None]
 OnLost = Callable[[Exception | None], None]  # None: the worker closed it between frames
 BUFFER = 4 << 20  # asked for; the kernel gives what it allows
@@ -107,8 +110,9 @@ class SocketWire:
     def _readable(self) -> None:
         end, taken = self.end, 0
         while self._open and taken < _TURN:
+            room = end.room()
             try:
-                count = self._sock.recv_into(end.room())
+                count = self._sock.recv_into(room)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -119,6 +123,8 @@ class SocketWire:
                 return
             taken += count
             end.fed(count)
+            if ROOM < len(room) > count:
+                continue  # of a large frame, and not the whole of it yet: it is looked for at once
             try:
                 for packet in end.packets():
                     self.on_packet(packet)
@@ -127,6 +133,8 @@ class SocketWire:
             except PeerError as error:
                 self._over(error)
                 return
+            if count < len(room):
+                return  # all that was there has come
 
     def _over(self, error: Exception | None) -> None:
         self.close()

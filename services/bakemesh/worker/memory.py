@@ -6,13 +6,15 @@ import os
 import sys
 from functools import cache
 
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
 
 def rss_mb() -> float:
     """MiB resident now; where the system does not tell that cheaply (not Linux), the most there ever was."""
     statm = _statm()
     if statm is None:
         return _peak()
-    return round(int(os.pread(statm, 200, 0).split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20), 1)
+    return round(int(os.pread(statm, 200, 0).split(None, 2)[1]) * _PAGE / (1 << 20), 1)
 
 
 @cache

@@ -34,6 +34,8 @@ class Server:
         self._gone = False  # the host ended the connection
         self._broken: PeerError | None = None
         self._cancel: str | None = None  # target of the last CANCEL
+        self._asked = ""  # the req_id that is worked on
+        self._live: Live | None = None  # of all requests: what was agreed stays
 
     def stop(self) -> None:
         """Ends `run` after the request in flight. Safe in a signal handler."""
@@ -44,6 +46,7 @@ class Server:
     def run(self) -> None:
         """Says HELLO and serves. Returns at a good end. Raises PeerError where the host breaks the rules."""
         self._send(self._end.greeting())
+        h.hasten()  # while the host looks at it
         while not self._over():
             self._work()
             if not self._over():
@@ -92,9 +95,10 @@ class Server:
         asked = packet.header
         if isinstance(asked, h.HelloAck | h.Shutdown | h.Cancel):
             return  # the link knows; a CANCEL of nothing in flight is stale
-        self._cancel = None
-        live = Live(self._emit, lambda: self._cancelled(asked.req_id), self._end.max_frame)
-        answer, data = self._answer(asked, packet.data, live)
+        self._cancel, self._asked = None, asked.req_id
+        if self._live is None:
+            self._live = Live(self._emit, self._cancelled, self._end.max_frame)
+        answer, data = self._answer(asked, packet.data, self._live)
         if self._gone or self._broken is not None:
             return
         pieces = self._pieces(asked.req_id, answer, data)
@@ -128,13 +132,13 @@ class Server:
         if not self._gone and self._broken is None:
             self._send(self._end.send(token))
 
-    def _cancelled(self, req_id: str) -> bool:
+    def _cancelled(self) -> bool:
         """Looks at the connection without waiting. True: nobody wants the rest."""
         try:
             self._look()
         except PeerError as error:
             self._broken = error  # raised when the engine has returned: it may be called from C
-        return self._gone or self._broken is not None or self._cancel == req_id
+        return self._gone or self._broken is not None or self._cancel == self._asked
 
     def _look(self) -> None:
         if self._gone or self._broken is not None:

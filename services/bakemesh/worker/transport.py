@@ -6,6 +6,7 @@ mean. The pipe was not run on Windows; its reading and writing are tested on oth
 
 from __future__ import annotations
 
+import contextlib
 import io
 import socket
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 Piece = bytes | memoryview
+_BUFFER = 4 << 20  # asked for; the kernel gives what it allows
 
 
 class Channel(Protocol):
@@ -58,6 +60,11 @@ class SocketChannel:
 
     def send(self, pieces: Sequence[Piece]) -> None:
         """See Channel. Large pieces go from where they are, without a copy."""
+        if len(pieces) == 1:
+            count = self._sock.send(pieces[0])
+            if count == len(pieces[0]):
+                return
+            pieces = [memoryview(pieces[0])[count:]]
         left = [memoryview(each) for each in pieces if len(each)]
         while left:
             count = self._sock.sendmsg(left)
@@ -124,5 +131,7 @@ def connect(address: str) -> Channel:
         handle = msvcrt.get_osfhandle(file.fileno())
         return PipeChannel(file, lambda: _winapi.PeekNamedPipe(handle, 0)[0])
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with contextlib.suppress(OSError):  # a whole batch of vectors goes out at once, if the kernel allows it
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
     sock.connect(address)
     return SocketChannel(sock)

@@ -31,10 +31,14 @@ from bakemesh.protocol.worker.link import Link, State
 from bakemesh.protocol.worker.packets import Packet, PacketReader, Refused, pieces
 
 Pieces = list[bytes | memoryview]
-_FROM_WORKER = (h.Hello, h.Loaded, h.Vectors, h.Scores, h.Text, h.Token, h.Model, h.Unloaded, h.Pong, h.Err)
-_FROM_HOST = (
-    h.HelloAck, h.Load, h.EmbedBatch, h.Rerank, h.Generate, h.GenerateStream, h.Cancel, h.ModelInfo, h.Unload,
-    h.Ping, h.Shutdown,
+_FROM_WORKER: frozenset[type] = frozenset(
+    {h.Hello, h.Loaded, h.Vectors, h.Scores, h.Text, h.Token, h.Model, h.Unloaded, h.Pong, h.Err}
+)
+_FROM_HOST: frozenset[type] = frozenset(
+    {
+        h.HelloAck, h.Load, h.EmbedBatch, h.Rerank, h.Generate, h.GenerateStream, h.Cancel, h.ModelInfo,
+        h.Unload, h.Ping, h.Shutdown,
+    }
 )  # fmt: skip
 _SHORT = 400  # characters of a message that fit into the smallest frame, however they are written
 
@@ -82,8 +86,8 @@ class _End:
         self.max_frame = min(self.max_frame, theirs)
         self._reader.frames.limit = self.max_frame
 
-    def _out(self, header: Any, data: bytes | memoryview | None, allowed: tuple[type, ...]) -> Pieces:
-        if not isinstance(header, allowed):
+    def _out(self, header: Any, data: bytes | memoryview | None, allowed: frozenset[type]) -> Pieces:
+        if type(header) not in allowed:
             raise LocalError(f"{type(header).__name__} is not for this end to send")
         try:
             after = self.link.after(header)
@@ -140,7 +144,7 @@ class HostEnd(_End):
         if isinstance(found, Refused):
             raise PeerError(f"the worker's {found.error}")
         header = found.header
-        if not isinstance(header, _FROM_WORKER):
+        if type(header) not in _FROM_WORKER:
             raise OutOfStep(f"{getattr(header, 'type', None) or header.TYPE!r} is not for a worker to send")
         after = self.link.after(header)
         if isinstance(header, h.Hello):
@@ -219,7 +223,7 @@ class WorkerEnd(_End):
         header = found.header
         if isinstance(header, h.Unknown):
             return self._lacking(header.type, header.req_id)
-        if not isinstance(header, _FROM_HOST):
+        if type(header) not in _FROM_HOST:
             raise OutOfStep(f"{header.TYPE} is not for a host to send")
         if header.TYPE in self._lacks:
             return self._lacking(header.TYPE, getattr(header, "req_id", None))

@@ -22,7 +22,7 @@ LENGTH = struct.Struct("<I")
 FIRST_MAX = (
     64 << 10
 )  # of what comes before the handshake is done: a HELLO is small, and its sender a stranger
-_ROOM = 64 << 10
+ROOM = 64 << 10
 _SPARES = 2  # one that its reader still holds, and one to be filled
 _OURS = 3  # references: the list's, the loop's, the question's own
 _MAPPED = 1 << 20
@@ -41,7 +41,7 @@ class FrameReader:
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self.limit = limit
-        self._buffer = bytearray(_ROOM)
+        self._buffer = bytearray(ROOM)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
         self._large: memoryview | None = None  # of the payload that is too large for the buffer
@@ -82,7 +82,7 @@ class FrameReader:
         if self._end - begin >= size:
             self._start = begin + size
             return memoryview(bytes(self._view[begin : begin + size]))
-        if LENGTH.size + size > _ROOM:
+        if LENGTH.size + size > ROOM:
             self._large = self._spares.memory(size)
             self._filled = self._end - begin
             self._large[: self._filled] = self._view[begin : self._end]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from bakemesh.protocol.worker.errors import BadHeader, HeaderBroken
 
@@ -306,15 +306,49 @@ _read = json.JSONDecoder().raw_decode
 _write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+class _Quick(NamedTuple):
+    """JSON by a library that is faster. `read`: None where it does not take it, or it is no object."""
+
+    read: Callable[[bytes | memoryview], dict[str, Any] | None]
+    write: Callable[[Any], bytes]
+
+
+_quick: _Quick | None = None
+
+
+def hasten() -> bool:
+    """Reads and writes by msgspec from here on; False where it is not installed. What it does not take is
+    judged by the standard library as before. Asked for, because importing it is a good part of what a
+    worker's start takes."""
+    global _quick
+    try:
+        import msgspec
+    except ImportError:
+        return False
+    decode = msgspec.json.Decoder().decode
+
+    def quickly(payload: bytes | memoryview) -> dict[str, Any] | None:
+        try:
+            given = decode(payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        return given if type(given) is dict else None
+
+    _quick = _Quick(quickly, msgspec.json.Encoder().encode)
+    return True
+
+
 def write(header: Any) -> bytes:
     """The header's JSON; fields that are None are left out."""
-    out: dict[str, Any] = {"type": header.TYPE}
-    for name in _RULES[header.TYPE]:
-        value = getattr(header, name)
-        if value is not None:
-            out[name] = value
+    said = {name: value for name, value in header.__dict__.items() if value is not None}
+    out: dict[str, Any] = {"type": header.TYPE, **said}
     if header.TYPE in _SAYS_RAW:
         out["raw_frames"] = header.RAW
+    if _quick is not None:
+        try:
+            return _quick.write(out)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            pass  # half a surrogate pair, say
     return _write(out).encode("utf-8", "replace")
 
 
@@ -334,6 +368,8 @@ def decode(payload: bytes | memoryview, default_type: str | None = None) -> dict
 
     `default_type`: what it is where it does not say (published peers say HELLO and HELLO_ACK without a type).
     """
+    if _quick is not None and (quickly := _quick.read(payload)) is not None:
+        return _typed(quickly, default_type)
     try:
         text = str(payload, "utf-8")
         given, end = _read(text) if text.startswith("{") else (None, -1)
@@ -345,6 +381,10 @@ def decode(payload: bytes | memoryview, default_type: str | None = None) -> dict
         raise HeaderBroken(f"a control frame is no JSON in UTF-8: {error}") from error
     if not isinstance(given, dict):
         raise HeaderBroken(f"a control frame is a JSON {type(given).__name__}, not an object")
+    return _typed(given, default_type)
+
+
+def _typed(given: dict[str, Any], default_type: str | None) -> dict[str, Any]:
     kind = given.setdefault("type", default_type)
     if not isinstance(kind, str) or not kind:
         raise HeaderBroken(f"a control frame has the type {kind!r}")

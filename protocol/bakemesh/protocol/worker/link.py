@@ -94,6 +94,12 @@ class Link(NamedTuple):  # made twice a request: a third of a frozen dataclass's
     def after(self, header: Any) -> Link:
         """The link after this message, whoever sent it. Raises OutOfStep and changes nothing."""
         event = self._event(header)
+        if not self.cancels and not self.earlier:  # nearly always: what the rest would say, said sooner
+            if event is Event.REQUEST and self.state is State.IDLE:
+                return Link(State.BUSY, (header.TYPE, header.req_id))
+            if event is Event.ANSWER and self.state is State.BUSY:
+                self._check_answer(header)
+                return _IDLE
         found = TABLE.get((self.state, event))
         if found is None:
             raise OutOfStep(f"{_named(header)} may not come while the link is {self.state}")
@@ -151,6 +157,7 @@ class Link(NamedTuple):  # made twice a request: a third of a frozen dataclass's
             raise OutOfStep(f"{_named(header)}: no such stream is in flight")
 
 
+_IDLE = Link(State.IDLE)
 _EVENTS: dict[str, Event] = {
     h.Hello.TYPE: Event.HELLO,
     h.HelloAck.TYPE: Event.ACK,

@@ -1,0 +1,79 @@
+"""One request a lane at a time: who has the turn.
+
+A pool queues; a lane that is offered to others refuses at once. Whoever takes a turn may ask the pool of this
+lane for as long as the request takes, its runs after a crash included, and gives the turn back. Guarantees:
+two requests never have one lane; a lane that is taken, works for nobody any more, or is down is refused in
+the same turn of the loop. A PING, which takes a moment, is none of these. Left out: which lane.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from bakemesh.workerpool.call import Call
+from bakemesh.workerpool.errors import BadRequest, LaneBusy, WorkerUnavailable
+from bakemesh.workerpool.health import LaneState
+from bakemesh.workerpool.lane import Lane
+from bakemesh.workerpool.pool import Pool
+
+# For what comes between a turn and its run: a PING's answer, a worker that has to come up again.
+AGAIN_S = 20.0
+
+
+class Turns:
+    """Of one pool, all of whose requests take turns."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._since: dict[str, float] = {}
+        self._closed = False
+
+    @contextlib.contextmanager
+    def taken(self, name: str, now: float, call: Call) -> Iterator[Call]:
+        """The turn of this lane; `call` is its own then. Raises BadRequest, LaneBusy,
+        WorkerUnavailable."""
+        self._check(name)
+        self._since[name] = now
+        self._pool.changed()
+        call.lane, call.queue_s = name, AGAIN_S
+        try:
+            yield call
+        finally:
+            del self._since[name]
+            self._pool.changed()
+
+    def since(self, name: str) -> float | None:
+        """When its turn was taken; None: nobody has it."""
+        return self._since.get(name)
+
+    def free(self, lane: Lane) -> bool:
+        """Whether a turn would be given."""
+        return not self._closed and lane.name not in self._since and _ready(lane)
+
+    @property
+    def any_taken(self) -> bool:
+        """Whether anybody has one."""
+        return bool(self._since)
+
+    def close(self) -> None:
+        """Gives no more of them."""
+        self._closed = True
+        self._pool.changed()
+
+    def _check(self, name: str) -> None:
+        lane = next((each for each in self._pool.lanes if each.name == name), None)
+        if lane is None:
+            names = ", ".join(each.name for each in self._pool.lanes)
+            raise BadRequest(f"there is no lane {name!r}; there are {names}")
+        if self._closed:
+            raise LaneBusy(f"lane {name} takes nothing more: its host is ending", safe_to_retry=True)
+        if name in self._since or (lane.up and not _ready(lane)):
+            raise LaneBusy(f"lane {name} is occupied", safe_to_retry=True)
+        if not lane.up:
+            why = f" ({lane.last_crash})" if lane.last_crash else ""
+            raise WorkerUnavailable(f"the worker of lane {name} is not up{why}", safe_to_retry=True)
+
+
+def _ready(lane: Lane) -> bool:
+    return lane.idle or (lane.up and lane.state is LaneState.PINGING)
