@@ -4,8 +4,8 @@
   request of its own and is charged each time; a worker that dies idle, at a PING or at its start charges no
   model, but the pool. Never charged: an ERR, a cancel that was answered, a caller's own deadline.
 - A run is repeated once, and only after a crash: not after a timeout, not when the caller has gone or has
-  seen a token, not when somebody upstream repeated it (`attempt`), or does (`may_repeat`). A batch is repeated
-  caller by caller, also where somebody upstream repeats: whose items did it is found out here alone.
+  seen a token, not when somebody upstream repeated it (`attempt`), or does (`may_repeat`). A batch is run
+  again caller by caller, also where somebody upstream repeats: whose items did it is found out here alone.
 - A request that kills a worker which runs nothing else is a suspect; a suspect that does it again is poison.
 """
 

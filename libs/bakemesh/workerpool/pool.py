@@ -93,6 +93,8 @@ class Pool(Asking):
         self._open = True
         if book.problem is not None:
             self.save_quarantines()
+        for key in self._models:
+            self._probes.arm(key)
         self._first = self._loop.create_future()
         for number in range(settings.workers):
             lane = Lane(f"w{number}", settings, self._place, self)
@@ -153,7 +155,8 @@ class Pool(Asking):
         """Registers a (model, config): each worker loads it when it first needs it."""
         key = key_of(artifact, config)
         self._models[key] = artifact
-        self._probes.arm(key)
+        if self._open:
+            self._probes.arm(key)
         return key
 
     async def load(self, artifact: Artifact, config: Mapping[str, str], call: Call | None = None) -> Loaded:
@@ -178,8 +181,8 @@ class Pool(Asking):
         return loaded
 
     async def unload(self, key: ModelKey, call: Call | None = None) -> None:
-        """Forgets it, and gives its memory back on every worker (`call.lane`: on this one, and does not forget
-        it). Of an unknown one: nothing."""
+        """Forgets it, and gives its memory back on every worker; `call.lane`: on this one, and it stays known.
+        Of an unknown one: nothing."""
         call = call or Call()
         if call.lane is None:
             self._models.pop(key, None)

@@ -17,8 +17,8 @@ OUR_WORKER = (sys.executable, "-m", "bakemesh.worker")
 class Settings:
     """`runtime_dir`: 0700, of this pool alone. `command`: gets `--socket PATH --nonce HEX`. `env`: beside
     this process's own. `quarantine_file`: None: not kept over a restart. `budget`: None: nothing is ever
-    quarantined. `redispatch`: off where somebody upstream repeats (a batch of several callers is run apart all
-    the same). Seconds."""
+    quarantined. `redispatch`: off where somebody upstream repeats; a batch of several callers is run apart
+    all the same. Seconds."""
 
     runtime_dir: Path
     workers: int = 1

@@ -27,7 +27,7 @@ def test_run_again_only_after_a_crash_of_a_first_run_that_somebody_waits_for_and
     if judge(each).again is not Again.NO:
         assert each.cause in (Cause.CRASH, Cause.VIOLATION)
         assert each.attempt == 0
-        assert each.may_repeat
+        assert each.may_repeat or each.callers > 1
         assert not each.seen
         assert not each.gone
         assert not each.probe
@@ -92,6 +92,12 @@ def test_a_batch_is_one_charge_and_its_callers_are_run_apart():
     assert verdict.charge
     assert verdict.again is Again.APART
     assert verdict.suspects
+
+
+@given(st.booleans())
+def test_a_batch_is_run_apart_also_where_somebody_upstream_repeats(may_repeat):
+    verdict = judge(Facts(cause=Cause.CRASH, doing="embed", callers=2, may_repeat=may_repeat))
+    assert verdict.again is Again.APART
 
 
 def test_each_load_that_crashes_is_charged_and_no_request_is_poison_for_it():
