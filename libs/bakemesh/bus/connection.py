@@ -19,7 +19,7 @@ from bakemesh.bus.errors import BusError
 from bakemesh.bus.events import Event
 from bakemesh.bus.jsapi import HUB_DOMAIN, JsApi
 from bakemesh.bus.link import Link
-from bakemesh.bus.replies import Conversation, InboxReply, received
+from bakemesh.bus.replies import Conversation, InboxReply, Presence, received
 from bakemesh.bus.sealing import Sealed, payload_of, seal
 from bakemesh.bus.settings import BusSettings
 from bakemesh.bus.storing import StoredAck
@@ -173,6 +173,10 @@ class Bus:
         cannot be written.
         """
         return Conversation(self.link, subject, seal(message, self._sender), take, failed)
+
+    def presence(self, subject: str, gone: Callable[[], None]) -> Presence:
+        """Whether anybody still listens at `subject`: see Presence."""
+        return Presence(self.link, subject, gone)
 
     async def serve(
         self,

@@ -102,3 +102,27 @@ class Conversation:
             self._failed(error)
             return
         self._take(found)
+
+
+class Presence:
+    """Whether anybody listens at `subject`: a message that goes there with `reply` as its reply has `gone`
+    called where the server says that nobody does. Until `close`.
+    """
+
+    __slots__ = ("_awaited", "_gone", "_link", "reply")
+
+    def __init__(self, link: Link, subject: str, gone: Callable[[], None]) -> None:
+        self._link, self._gone = link, gone
+        self._awaited = link.expect_many(subject, self._arrived, self._failed)
+        self.reply = self._awaited.reply
+
+    def close(self) -> None:
+        """Wants to know no more. Idempotent."""
+        self._link.forget(self._awaited)
+
+    def _arrived(self, answer: Msg) -> None:
+        if is_no_responders(answer):
+            self._gone()
+
+    def _failed(self, _: BusError) -> None:
+        self._gone()

@@ -7,6 +7,7 @@ VERBS: dict[str, str] = {
     "up": "a node on this machine, and what a PsySpec says: restarted when it dies",
     "builder": "one Builder in the foreground",
     "startup": "one Startup Supervisor in the foreground",
+    "synapse": "one synapse module in the foreground: inference for the mesh",
     "worker": "one engine worker in the foreground, for the host that started it",
     "apply": "give a running mesh a changed PsySpec",
     "bake": "send a recipe and follow it",
