@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 class Call:
     """`within_s`: the caller's deadline; None: the settings'. `queue_s`: how long it may wait for a worker,
     0: not at all. `lane`: this worker and no other. `attempt`: 1 where somebody upstream repeats it: then it
-    is not repeated here. For one request only, with all its runs."""
+    is not repeated here. `traces`: whom it is for, as traceparents, where somebody traces. For one request
+    only, with all its runs."""
 
     within_s: float | None = None
     queue_s: float | None = None
     lane: str | None = None
     attempt: int = 0
+    traces: tuple[str, ...] = ()
     _cancels: list[Callable[[], None]] = field(default_factory=list, repr=False)
     _cancelled: bool = field(default=False, repr=False)
     _until: float | None = field(default=None, repr=False)

@@ -29,6 +29,7 @@ from bakemesh.synapse.answering.streaming import Streams
 from bakemesh.synapse.answering.texts import Texts
 from bakemesh.synapse.answering.verbs import Verbs
 from bakemesh.synapse.choosing import lanes_of
+from bakemesh.synapse.lanes.traced import TracedLanes
 from bakemesh.synapse.measuring import Measures
 from bakemesh.synapse.models.errors import ModelError
 from bakemesh.synapse.models.library import Library
@@ -75,6 +76,8 @@ async def work(settings: SynapseSettings, bus: Bus, stop: asyncio.Event, ready: 
         cache, library = await asyncio.to_thread(_library, settings)
         measures = Measures(telemetry)
         lanes = lanes_of(settings, bus)
+        if telemetry.on:
+            lanes = TracedLanes(lanes, telemetry)
         core = Core(lanes, settings.core(), told=measures.told if telemetry.on else None)
         stack.push_async_callback(lanes.close, CLOSE_S)
         stack.push_async_callback(core.close)

@@ -18,7 +18,7 @@ from bakemesh.protocol.admit import Delivery
 from bakemesh.protocol.inference.answers import Answer
 from bakemesh.protocol.inference.errors import Code, ErrorObject, error_of
 from bakemesh.synapse.answering.endpoint import Endpoint
-from bakemesh.synapse.answering.mapping import error_from
+from bakemesh.synapse.answering.mapping import NO_RESULT, error_from
 from bakemesh.synapse.answering.request import Request
 from bakemesh.telemetry import OFF, TRACEPARENT, SpanKind, Telemetry
 
@@ -125,7 +125,7 @@ class Desk:
             request.fail(error_from(error))
         if not request.ended:
             log.error("%s of %s ended without an answer", request.endpoint.verb, request.party)
-            request.fail(error_of(Code.INFERENCE_FAILED, "the module gave no result; its log says more"))
+            request.fail(NO_RESULT)
 
     def send(self, subject: str, answer: Answer, reply: str = "") -> None:
         """One message to a caller. Raises BusError."""

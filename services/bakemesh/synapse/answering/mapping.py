@@ -13,6 +13,8 @@ from bakemesh.synapse.scheduling.asks import Failed
 
 log = logging.getLogger(__name__)
 
+NO_RESULT = error_of(Code.INFERENCE_FAILED, "the module gave no result; its log says more")
+
 
 def error_from(error: Exception) -> ErrorObject:
     """What the caller is told. What nobody expected is logged whole, and told by its name alone: its text may

@@ -48,6 +48,7 @@ class Parts:
             priority=message.priority,
             attempt=message.attempt,
             size=request.size,
+            trace=None if request.span is None else request.span.traceparent,
         )
         request.on_cancel(made.cancel)
         return made

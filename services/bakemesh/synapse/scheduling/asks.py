@@ -23,13 +23,14 @@ class Failed(Exception):
 class Ask:
     """One request's wishes, and the handle to take it back. `deadline`: when its caller's time is over, by
     the core's clock. `work_class`: control, interactive, bulk. `attempt`: 1 where somebody repeated it
-    already. `size`: bytes that it holds until its end."""
+    already. `size`: bytes that it holds until its end. `trace`: its traceparent, where somebody traces."""
 
     deadline: float
     work_class: str = INTERACTIVE
     priority: int = 0
     attempt: int = 0
     size: int = 0
+    trace: str | None = None
     cancelled: bool = field(default=False, init=False)
     _on_cancel: Callable[[], None] | None = field(default=None, init=False, repr=False)
 

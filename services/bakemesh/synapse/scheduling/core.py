@@ -15,7 +15,7 @@ modules beside this one. Left out: the lanes' own life (who starts and closes th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -106,7 +106,7 @@ class Core:
         pooling: str,
         normalize: bool,
         ask: Ask,
-    ) -> AsyncIterator[Rows]:
+    ) -> Request[Rows]:
         """Vectors of items, in their order, as they get ready. `counts`: tokens of each; `ids`: all of them,
         i32 LE. Raises Failed, here or while it is iterated over."""
         tokens = sum(counts)
@@ -149,7 +149,7 @@ class Core:
         *,
         session: bytes | None = None,
         stream: bool = True,
-    ) -> AsyncIterator[Token | Text]:
+    ) -> Request[Token | Text]:
         """Tokens as they come, and the Text at last; without `stream` the Text alone. `sampling` None: greedy
         and free. `session`: among lanes that hold as much of the prompt, the one that served it last. Raises
         Failed, here or while it is iterated over."""

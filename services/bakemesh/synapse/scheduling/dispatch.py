@@ -370,5 +370,7 @@ def _request(ticket: Ticket) -> Request[Any]:
 
 def _call(pieces: list[Piece], began: float) -> Call:
     """As long as the most patient of them waits."""
-    deadline = max(_request(piece.ticket).ask.deadline for piece in pieces)
-    return Call(within_s=max(0.001, deadline - began), attempt=pieces[0].ticket.attempt)
+    asks = [_request(piece.ticket).ask for piece in pieces]
+    deadline = max(ask.deadline for ask in asks)
+    traces = tuple(ask.trace for ask in asks if ask.trace is not None)
+    return Call(within_s=max(0.001, deadline - began), attempt=pieces[0].ticket.attempt, traces=traces)

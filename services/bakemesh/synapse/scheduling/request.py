@@ -21,11 +21,13 @@ Part = TypeVar("Part")
 
 
 class Request(Generic[Part]):
-    """An async iterator of parts. `leave` is called where its caller goes away before the end."""
+    """An async iterator of parts, or told of by `listen`. `leave` is called where its caller goes away before
+    the end."""
 
     __slots__ = (
         "_error",
         "_leave",
+        "_news",
         "_parts",
         "_waiter",
         "arrived",
@@ -76,6 +78,7 @@ class Request(Generic[Part]):
         self._parts: deque[Part] = deque()
         self._error: ErrorObject | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._news: Callable[[], None] | None = None
         self._leave = leave
 
     # -- the core's side
@@ -114,10 +117,30 @@ class Request(Generic[Part]):
         self._wake()
 
     def _wake(self) -> None:
+        if self._news is not None:
+            self._news()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     # -- the caller's side
+
+    def listen(self, news: Callable[[], None]) -> None:
+        """In place of iterating, without a task: `news`, a plain function that raises nothing, is called
+        whenever parts have come (`taken`) and when it is over (`over`, `error`)."""
+        self._news = news
+        if self._parts or self.over:
+            news()
+
+    def taken(self) -> list[Part]:
+        """The parts that came since the last time."""
+        some = list(self._parts)
+        self._parts.clear()
+        return some
+
+    @property
+    def error(self) -> ErrorObject | None:
+        """Why it is over, where that is no result."""
+        return self._error
 
     def __aiter__(self) -> Self:
         return self
