@@ -11,7 +11,7 @@ of the candidates is taken (`choosing`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bakemesh.inference.choosing import LOAD_S, Forecast, Load
 from bakemesh.protocol.inference.answers import SynapseStatus
@@ -132,6 +132,5 @@ class Nodes:
 
 def load_of(node: Node, alias: str, now: float, *, bulk: bool) -> Load:
     """The node as `choosing` sees it."""
-    forecast = node.forecast
-    wait = forecast.wait_s(now, bulk=bulk) + (0.0 if alias in node.loaded else LOAD_S)
-    return Load(node.node_id, wait, forecast.rate, forecast.doubt_s)
+    load = node.forecast.load(node.node_id, now, bulk=bulk)
+    return load if alias in node.loaded else replace(load, wait_s=load.wait_s + LOAD_S)
