@@ -13,7 +13,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -161,27 +161,30 @@ class Pool(Asking):
 
     async def load(self, artifact: Artifact, config: Mapping[str, str], call: Call | None = None) -> Loaded:
         """Registers a (model, config), and loads it on one worker (`call.lane`: on this one); others load it
-        when they first need it, and again after a restart. Raises LoadFailed, EngineCrashed, …"""
-        key = key_of(artifact, config)
-        new = key not in self._models
-        if new:
-            self._models[key] = artifact
-        self._probes.arm(key)
-        call = call or Call()
+        when they first need it, and again after a restart, from the path that was proven last. Raises
+        LoadFailed, EngineCrashed, …"""
+        key, call = key_of(artifact, config), call or Call()
         for lane in self.lanes:
             if key in lane.refs and call.lane in (None, lane.name) and self._refusal_of(key) is None:
+                self._models.setdefault(key, artifact)
                 return Loaded(key, lane.dims[key], 0)
+        before = self._models.get(key)
+        self._models[key] = artifact
+        self._probes.arm(key)
         job = self.job("load", key, call, None, lambda packet: None)
         try:
             loaded: Loaded = await self.submit(job)
         except Refused:
-            if new:
-                self._models.pop(key, None)
+            if self._models.get(key) is artifact:
+                if before is None:
+                    del self._models[key]
+                else:
+                    self._models[key] = before
             raise
         return loaded
 
     async def unload(self, key: ModelKey, call: Call | None = None) -> None:
-        """Forgets it, and gives its memory back on every worker; `call.lane`: on this one, and it stays known.
+        """Forgets it, and gives its memory back on every worker; `call.lane`: on this one, not forgotten.
         Of an unknown one: nothing."""
         call = call or Call()
         if call.lane is None:
@@ -201,6 +204,10 @@ class Pool(Asking):
     def artifact(self, key: ModelKey) -> Artifact | None:
         """What a key stands for; None: nobody loaded it."""
         return self._models.get(key)
+
+    def known(self) -> Collection[ModelKey]:
+        """Every (model, config) that is registered."""
+        return self._models.keys()
 
     async def probe(self, key: ModelKey, call: Call | None = None) -> bool:
         """Tries a quarantined model at once; whether it is free now."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +14,8 @@ from bakemesh.protocol.worker.frames import MAX_FRAME
 from bakemesh.workerpool import budget, deadlines
 
 OUR_WORKER = (sys.executable, "-m", "bakemesh.worker")
+_SOCKET_BYTES = 104  # of a socket's path: the smallest limit of the platforms
+_SOCKET_NAME = len("/wk-0123456789abcdef.sock")  # the shortest that the pool falls back to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +52,13 @@ class Settings:
             raise ValueError(f"workers is {self.workers}; a pool needs 1 or more")
         if not self.command:
             raise ValueError("command is empty; it names the worker's program")
+
+
+def runtime_dir(folder: Path) -> Path:
+    """Where the workers' sockets are: in the folder, or, where their paths would be too long for a socket, in
+    one of this user's below the system's temporary folder that is the same at each start."""
+    inside = folder.absolute() / "run"
+    if len(os.fsencode(inside)) + _SOCKET_NAME < _SOCKET_BYTES:
+        return inside
+    known = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"bakemesh-{os.getuid()}-{known}"

@@ -8,6 +8,7 @@ the same turn of the loop. A PING, which takes a moment, is none of these. Left 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 
@@ -28,12 +29,13 @@ class Turns:
         self._pool = pool
         self._since: dict[str, float] = {}
         self._closed = False
+        self._last: asyncio.Future[None] | None = None
 
     @contextlib.contextmanager
     def taken(self, name: str, now: float, call: Call) -> Iterator[Call]:
         """The turn of this lane; `call` is its own then. Raises BadRequest, LaneBusy,
         WorkerUnavailable."""
-        self._check(name)
+        self.check(name)
         self._since[name] = now
         self._pool.changed()
         call.lane, call.queue_s = name, AGAIN_S
@@ -41,6 +43,8 @@ class Turns:
             yield call
         finally:
             del self._since[name]
+            if not self._since and self._last is not None and not self._last.done():
+                self._last.set_result(None)
             self._pool.changed()
 
     def since(self, name: str) -> float | None:
@@ -51,17 +55,20 @@ class Turns:
         """Whether a turn would be given."""
         return not self._closed and lane.name not in self._since and _ready(lane)
 
-    @property
-    def any_taken(self) -> bool:
-        """Whether anybody has one."""
-        return bool(self._since)
+    async def idle(self, within_s: float) -> bool:
+        """Returns when nobody has one any more; whether that was in time."""
+        if self._since:
+            self._last = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._last}, timeout=within_s)
+        return not self._since
 
     def close(self) -> None:
         """Gives no more of them."""
         self._closed = True
         self._pool.changed()
 
-    def _check(self, name: str) -> None:
+    def check(self, name: str) -> None:
+        """Raises what `taken` would: BadRequest, LaneBusy, WorkerUnavailable."""
         lane = next((each for each in self._pool.lanes if each.name == name), None)
         if lane is None:
             names = ", ".join(each.name for each in self._pool.lanes)

@@ -8,6 +8,7 @@ VERBS: dict[str, str] = {
     "builder": "one Builder in the foreground",
     "startup": "one Startup Supervisor in the foreground",
     "synapse": "one synapse module in the foreground: inference for the mesh",
+    "lanes": "one lane host in the foreground: engine workers for the modules of the mesh",
     "worker": "one engine worker in the foreground, for the host that started it",
     "apply": "give a running mesh a changed PsySpec",
     "bake": "send a recipe and follow it",
