@@ -1,21 +1,25 @@
-"""A GGUF on its way into the library."""
+"""A GGUF on its way into the library: read elsewhere, kept here."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bakemesh.artifacts import Cache, Staged
-from bakemesh.protocol.inference.errors import Code
-from bakemesh.synapse.models.errors import ModelRefused
+from bakemesh.synapse.models import isolating
 from bakemesh.synapse.models.finding import Found
+from bakemesh.synapse.models.inspecting import VOCABULARY, WEIGHTS
 from bakemesh.synapse.models.manifest import Manifest
+from bakemesh.synapse.models.templates import problem_of
+from bakemesh.synapse.models.weights import fast_bf16
 
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """One file, staged in the cache."""
+    """One file, staged in the cache. `work`: a folder on the cache's disk for what is made of it."""
 
     cache: Cache
     work: Path
@@ -26,4 +30,43 @@ class Ingest:
 
     def run(self, weights: str) -> Manifest:
         """Raises ModelRefused, OSError."""
-        raise ModelRefused(Code.ARTIFACT_INVALID, f"{self.found.model}: only fake models so far ({weights})")
+        with tempfile.TemporaryDirectory(dir=self.work) as folder:
+            into = Path(folder)
+            read = isolating.inspect(
+                {
+                    "path": str(self.staged.path),
+                    "file": self.found.model.name,
+                    "beside": None if self.found.tokenizer is None else str(self.found.tokenizer),
+                    "config": dict(self.config),
+                    "into": str(into),
+                    "bf16": weights == "fastest" and fast_bf16(),
+                },
+                self.tell,
+            )
+            return self._manifest(read, into)
+
+    def _manifest(self, read: dict[str, Any], into: Path) -> Manifest:
+        entries = {
+            **read,
+            "source": self.staged.digest,
+            "digest": self.staged.digest,
+            "bytes": self.staged.size,
+            "format": "gguf",
+            "template_problem": None,
+        }
+        entries["tokenizer"] = {**read["tokenizer"], "digest": self._keep(into / VOCABULARY)}
+        if entries.pop("converted"):
+            entries["bytes"] = (into / WEIGHTS).stat().st_size
+            entries["digest"] = self._keep(into / WEIGHTS)
+            entries["weights"] = f"bf16 of {read['weights']}"
+        if read["template"] is not None:
+            entries["template_problem"] = problem_of(read["template"], read["texts"])
+        return Manifest.from_json(entries)
+
+    def _keep(self, file: Path) -> str:
+        with self.cache.stage(file) as staged:
+            staged.keep()
+            staged_path = self.cache.path(staged.digest)
+            assert staged_path is not None
+            staged_path.chmod(0o440)  # ours alone: the other link is about to go
+            return staged.digest

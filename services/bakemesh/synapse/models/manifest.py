@@ -54,6 +54,7 @@ class Manifest:
     weights: str
     tokenizer: TokenizerFacts
     template: str | None = None
+    template_problem: str | None = None  # why no chat can be rendered with it
     texts: Mapping[str, str] = field(default_factory=dict)  # a template's bos_token and eos_token
     config: Mapping[str, str] = field(default_factory=dict)  # the runtime keys that LOAD gets
     unfaithful: str | None = None

@@ -83,6 +83,15 @@ class ChatTemplate:
         return "".join(pieces)
 
 
+def problem_of(source: str, texts: Mapping[str, str]) -> str | None:
+    """Why the template cannot render the simplest chat; None where it can."""
+    try:
+        ChatTemplate(source, texts).render([{"role": "user", "content": "Hello"}])
+    except TextRefused as refused:
+        return refused.message
+    return None
+
+
 def _turn(number: int, found: dict[str, Any]) -> dict[str, Any]:
     role, content = found.get("role"), found.get("content")
     if not isinstance(role, str) or not isinstance(content, str | list):
