@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bakemesh.workerpool.settings import OUR_WORKER
 from support.workerhost import Host, i32
 
 REQUIRED = os.environ.get("BAKEMESH_ENGINE") == "required"
@@ -34,6 +36,20 @@ def need_engine() -> None:
 def worker(**env: str) -> Host:
     """A worker process with the llama engine, to be entered."""
     return Host(engine="llama", env=env)
+
+
+def memory_kib(pid: int, name: str) -> int:
+    """A line of /proc/PID/status."""
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def limited(most_kib: int) -> tuple[str, ...]:
+    """The command of a worker that may not have more address space than that."""
+    # One arena: each further one takes 64 MiB of what the limit counts, or not, as threads happen to meet.
+    script = f'ulimit -v {most_kib}; exec env MALLOC_ARENA_MAX=1 "$@"'
+    return ("/bin/sh", "-c", script, "sh", *OUR_WORKER)
 
 
 def try_load(host: Host, path: Path, **config: str) -> dict[str, Any]:

@@ -284,3 +284,21 @@ def one_of_two_parts(path: Path) -> Path:
     _written(writer, path, {})
     Path(str(path) + ".part").replace(path)
     return path
+
+
+def garbage(path: Path) -> Path:
+    """A magic, and noise behind it."""
+    path.write_bytes(b"GGUF" + np.random.default_rng(4).bytes(4096))
+    return path
+
+
+FAULTY: dict[str, Callable[[Path], Path]] = {
+    "empty": lambda path: cut_short(path, 0),
+    "its magic alone": lambda path: cut_short(path, 4),
+    "cut in its header": lambda path: cut_short(path, 2000),
+    "cut in its weights": lambda path: cut_short(path, 200_000),
+    "without its last byte": lambda path: cut_short(path, -1),
+    "with weights that are no numbers": not_numbers,
+    "one of two parts": one_of_two_parts,
+    "garbage": garbage,
+}

@@ -40,6 +40,11 @@ def floats(data: memoryview) -> list[float]:
     return array("f", bytes(data)).tolist()
 
 
+def gguf(path: Path) -> Artifact:
+    """A GGUF file under its right digest."""
+    return Artifact(path=path, digest="sha256:" + hashlib.sha256(path.read_bytes()).hexdigest())
+
+
 class World:
     """A folder with a model file, and a pool over it."""
 

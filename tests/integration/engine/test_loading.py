@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
 import re
 import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from support import models
-from support.engine import generate, load, try_load, vectors, worker
+from support.engine import generate, limited, load, memory_kib, try_load, vectors, worker
 from support.workerhost import Host
 
 pytestmark = pytest.mark.engine
 CAT = models.words("the cat")
-Make = Callable[[Path], Path]
 
 
 def test_hello_says_which_variant_runs(host: Host) -> None:
@@ -39,30 +36,24 @@ def test_a_model_says_what_it_is(host: Host, folder: Path) -> None:
     assert (got["architecture"], got["pooling"], got["rank_head"]) == ("llama", "none", False)
 
 
-FAULTY: dict[str, Make] = {
-    "empty": lambda path: models.cut_short(path, 0),
-    "its magic alone": lambda path: models.cut_short(path, 4),
-    "cut in its header": lambda path: models.cut_short(path, 2000),
-    "cut in its weights": lambda path: models.cut_short(path, 200_000),
-    "without its last byte": lambda path: models.cut_short(path, -1),
-    "with weights that are no numbers": models.not_numbers,
-    "one of two parts": models.one_of_two_parts,
-}
-
-
-@pytest.mark.parametrize("kind", FAULTY)
+@pytest.mark.parametrize("kind", models.FAULTY)
 def test_a_file_that_is_no_sound_model_is_artifact_invalid_and_the_worker_lives(
     host: Host, folder: Path, tmp_path: Path, kind: str
 ) -> None:
-    got = try_load(host, FAULTY[kind](tmp_path / "faulty.gguf"))
+    got = try_load(host, models.FAULTY[kind](tmp_path / "faulty.gguf"))
     assert (got["type"], got["code"]) == ("ERR", "artifact_invalid"), got
     assert vectors(host, load(host, folder / "mean.gguf"), [CAT]).shape == (1, 64)
 
 
-def test_garbage_is_artifact_invalid(host: Host, tmp_path: Path) -> None:
-    path = tmp_path / "garbage.gguf"
-    path.write_bytes(b"GGUF" + os.urandom(4096))
-    assert try_load(host, path)["code"] == "artifact_invalid"
+def test_a_sound_file_under_anothers_digest_is_artifact_invalid_and_both_are_told(
+    host: Host, folder: Path
+) -> None:
+    path = folder / "mean.gguf"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    got, _ = host.try_load(path, "0" * 64, format="gguf")
+    assert (got["type"], got["code"]) == ("ERR", "artifact_invalid")
+    assert digest in got["msg"]
+    assert vectors(host, load(host, path), [CAT]).shape == (1, 64)
 
 
 def test_an_assert_in_llama_cpp_kills_its_worker_and_no_other(
@@ -87,27 +78,10 @@ def test_an_assert_in_llama_cpp_kills_its_worker_and_no_other(
     assert vectors(host, load(host, folder / "mean.gguf"), [CAT]).shape == (1, 64)
 
 
-def memory_kib(pid: int, name: str) -> int:
-    """A line of /proc/PID/status."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    assert found is not None
-    return int(found[1])
-
-
 def test_no_memory_for_a_model_or_a_context_is_oom_and_the_worker_lives(folder: Path, tmp_path: Path) -> None:
     with worker(MALLOC_ARENA_MAX="1") as free:
         load(free, folder / "alphabet.gguf")
-        most = memory_kib(free.process.pid, "VmSize") + 150 * 1024
-    # One arena: each further one takes 64 MiB of what the limit counts, or not, as threads happen to meet.
-    command = (
-        "/bin/sh",
-        "-c",
-        f'ulimit -v {most}; exec env MALLOC_ARENA_MAX=1 "$@"',
-        "sh",
-        sys.executable,
-        "-m",
-        "bakemesh.worker",
-    )
+        command = limited(memory_kib(free.process.pid, "VmSize") + 150 * 1024)
     large = models.alphabet(tmp_path / "large.gguf", feed=300 * 256)
     wide = models.alphabet(tmp_path / "wide.gguf", context=500_000_000)
     with Host(engine="llama", command=command) as host:
@@ -136,15 +110,20 @@ def test_unload_gives_the_memory_back_over_50_cycles(folder: Path, tmp_path: Pat
     large = models.alphabet(tmp_path / "large.gguf", feed=40 * 256)
     with worker() as host:
 
+        def resident() -> float:
+            return float(host.ask("PING")[0]["rss_mb"])
+
         def cycle() -> float:
             refs = [load(host, large), load(host, folder / "mean.gguf")]
             assert generate(host, refs[0], models.characters("a"), 3)["text"] == "bcd"
             vectors(host, refs[1], [CAT] * 64)
+            full = resident()
             for ref in refs:
                 host.ask("UNLOAD", model_ref=ref)
             pong, _ = host.ask("PING")
             assert pong["models_loaded"] == 0
-            return float(pong["rss_mb"])
+            assert full - resident() > 30, "the large one has 40 MiB"
+            return resident()
 
         settled = [cycle() for _ in range(5)][-1]
         assert [cycle() for _ in range(45)][-1] - settled < 8

@@ -7,12 +7,23 @@ import gc
 import os
 import signal
 from array import array
+from dataclasses import replace
 
 import pytest
 
 from bakemesh.protocol.worker import headers as h
 from bakemesh.worker.engines.fake import score, vector
-from bakemesh.workerpool import BadRequest, Call, Cancelled, LaneBusy, Sampling, Text, Token, Vectors
+from bakemesh.workerpool import (
+    ArtifactInvalid,
+    BadRequest,
+    Call,
+    Cancelled,
+    LaneBusy,
+    Sampling,
+    Text,
+    Token,
+    Vectors,
+)
 from bakemesh.workerpool.job import Job
 from support.waiting import eventually
 from support.workerpools import floats, ids, pools, scripted, share
@@ -129,6 +140,26 @@ async def test_a_load_survives_its_caller(tmp_path):
         again = await world.load(slow_load_ms="300")
         assert again.dims == 8
         assert world.pool.health().lanes[0].starts == 1
+
+
+async def test_the_path_that_a_model_was_loaded_from_last_is_where_it_is_loaded_from_again(tmp_path):
+    async with pools(tmp_path) as world:
+        model = await world.load()
+        moved = replace(world.artifact, path=world.artifact.path.rename(tmp_path / "moved"))
+
+        async def lose() -> None:
+            pid = world.pid()
+            os.kill(pid, signal.SIGKILL)
+            await eventually(lambda: world.pool.health().lanes[0].pid not in (None, pid))
+
+        await lose()
+        with pytest.raises(ArtifactInvalid):
+            await world.pool.embed(model.key, share([1]))
+        assert (await world.pool.load(moved, {})).key == model.key
+        await lose()
+        with pytest.raises(ArtifactInvalid):  # of nobody's model but his who named it
+            await world.pool.load(replace(moved, path=tmp_path / "nowhere"), {})
+        assert (await world.pool.embed(model.key, share([1]))).n == 1
 
 
 async def test_types_that_a_worker_says_it_knows_are_told_in_health(tmp_path):
