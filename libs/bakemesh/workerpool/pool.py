@@ -383,7 +383,7 @@ class Pool(Asking):
         """See lane.Owner."""
         if not self._told:
             self._told = True
-            self._loop.call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._tell)
 
     def _tell(self) -> None:
         self._told = False
