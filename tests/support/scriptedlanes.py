@@ -165,7 +165,8 @@ class ScriptedLanes:
     ) -> Text:
         """See Lanes."""
         stream = self.generate_stream(lane, key, ids, max_tokens, Sampling(), call)
-        return [part async for part in stream if isinstance(part, Text)][0]
+        (text,) = [part async for part in stream if isinstance(part, Text)]
+        return text
 
     async def generate_stream(
         self,

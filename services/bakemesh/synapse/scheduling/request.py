@@ -115,6 +115,7 @@ class Request(Generic[Part]):
             self.timer = None
         self.ask.on_cancel(None)
         self._wake()
+        self._news = None
 
     def _wake(self) -> None:
         if self._news is not None:
@@ -127,7 +128,8 @@ class Request(Generic[Part]):
     def listen(self, news: Callable[[], None]) -> None:
         """In place of iterating, without a task: `news`, a plain function that raises nothing, is called
         whenever parts have come (`taken`) and when it is over (`over`, `error`)."""
-        self._news = news
+        if not self.over:
+            self._news = news
         if self._parts or self.over:
             news()
 
