@@ -62,6 +62,11 @@ class Parameters:
         """Whether it runs workers itself."""
         return self.lanes in ("local", "both")
 
+    @property
+    def bus_lanes(self) -> bool:
+        """Whether it uses lanes that others offer."""
+        return self.lanes in ("bus", "both")
+
 
 def read(given: Mapping[str, Given]) -> Parameters:
     """The value. Raises ParametersRefused."""

@@ -29,7 +29,7 @@ from bakemesh.synapse.answering.streaming import Streams
 from bakemesh.synapse.answering.texts import Texts
 from bakemesh.synapse.answering.verbs import Verbs
 from bakemesh.synapse.choosing import lanes_of
-from bakemesh.synapse.lanes.traced import TracedLanes
+from bakemesh.synapse.lanes.base import Lanes
 from bakemesh.synapse.measuring import Measures
 from bakemesh.synapse.models.errors import ModelError
 from bakemesh.synapse.models.library import Library
@@ -75,9 +75,7 @@ async def work(settings: SynapseSettings, bus: Bus, stop: asyncio.Event, ready: 
         stack.push_async_callback(asyncio.to_thread, telemetry.close)
         cache, library = await asyncio.to_thread(_library, settings)
         measures = Measures(telemetry)
-        lanes = lanes_of(settings, bus)
-        if telemetry.on:
-            lanes = TracedLanes(lanes, telemetry)
+        lanes = lanes_of(settings, bus, telemetry)
         core = Core(lanes, settings.core(), told=measures.told if telemetry.on else None)
         stack.push_async_callback(lanes.close, CLOSE_S)
         stack.push_async_callback(core.close)
@@ -97,6 +95,7 @@ async def work(settings: SynapseSettings, bus: Bus, stop: asyncio.Event, ready: 
         )
         publishing = Publishing(at, settings, installed())
         desk.changed = publishing.nudge
+        lanes.watch(publishing.nudge)
         if telemetry.on:
             measures.look(publishing)
         verbs = Verbs(at, settings.node_id)
@@ -135,12 +134,22 @@ async def _lived(
         async with asyncio.TaskGroup() as group:
             group.create_task(at.streams.run())
             group.create_task(publishing.run())
-            starting = [group.create_task(at.lanes.start()), group.create_task(_models(at, settings))]
+            starting = [group.create_task(_lane_up(at.lanes)), group.create_task(_models(at, settings))]
             await asyncio.gather(*starting)
             ready()
             publishing.nudge()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
+
+
+async def _lane_up(lanes: Lanes) -> None:
+    """Returns when the first lane is up; those on the bus are waited for."""
+    news = asyncio.Event()
+    lanes.watch(news.set)
+    await lanes.start()
+    while not any(view.up for view in lanes.views()):
+        news.clear()
+        await news.wait()
 
 
 async def _models(at: Parts, settings: SynapseSettings) -> None:

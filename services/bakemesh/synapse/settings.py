@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,13 +11,11 @@ from bakemesh.bus.settings import BusSettings
 from bakemesh.synapse.parameters import Parameters
 from bakemesh.synapse.scheduling.settings import Settings as CoreSettings
 from bakemesh.workerpool import Settings as PoolSettings
-from bakemesh.workerpool.settings import OUR_WORKER
+from bakemesh.workerpool.settings import OUR_WORKER, runtime_dir
 
 FOLDER: Final = "synapse"
 SERVICE: Final = "synapse"
 MEMORY_SHARE: Final = 0.7  # of the machine's, for all models together, where nobody says how much
-SOCKET_BYTES: Final = 104  # of a socket's path: the smallest limit of the platforms
-_SOCKET_NAME: Final = len("/wk-0123456789abcdef.sock")  # the shortest that the pool falls back to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,16 +51,6 @@ class SynapseSettings:
             command=(*OUR_WORKER, "--engine", given.engine),
             quarantine_file=self.folder / "quarantine.json",
         )
-
-
-def runtime_dir(folder: Path) -> Path:
-    """Where the workers' sockets are: in the folder, or, where their paths would be too long for a socket, in
-    one of this user's below the system's temporary folder that is the same at each start."""
-    inside = folder.absolute() / "run"
-    if len(os.fsencode(inside)) + _SOCKET_NAME <= SOCKET_BYTES:
-        return inside
-    known = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"bakemesh-{os.getuid()}-{known}"
 
 
 def machine_memory() -> int:

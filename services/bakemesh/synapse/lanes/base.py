@@ -61,7 +61,7 @@ class Lanes(Protocol):
         """Every lane that is known."""
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """`changed` is called after anything in `views` changed."""
+        """`changed` is called after anything in `views` changed; several may watch."""
 
     def know(self, artifact: Artifact, config: Mapping[str, str], size: int) -> ModelKey:
         """Registers a model, so that any lane may load it when it needs it. The same one again: nothing."""

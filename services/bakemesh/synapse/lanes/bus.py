@@ -54,7 +54,7 @@ class BusLanes:
         self._models: dict[ModelKey, dict[str, Any]] = {}
         self._flights: dict[str, Flight] = {}
         self._loop = asyncio.get_running_loop()
-        self._changed: Callable[[], None] = lambda: None
+        self._watchers: list[Callable[[], None]] = []
         self._told = False
         self._views: list[LaneView] = []
         self._seen = float("-inf")
@@ -135,7 +135,7 @@ class BusLanes:
 
     def watch(self, changed: Callable[[], None]) -> None:
         """See Lanes."""
-        self._changed = changed
+        self._watchers.append(changed)
 
     def _stale(self) -> None:
         self._seen = float("-inf")
@@ -147,7 +147,8 @@ class BusLanes:
     def _tell(self) -> None:
         self._told = False
         if not self._closed:
-            self._changed()
+            for changed in self._watchers:
+                changed()
 
     # -- what can be asked
 

@@ -41,6 +41,7 @@ from bakemesh.protocol.message import Message, Received
 from bakemesh.synapse.lanes.base import LaneFailed
 from bakemesh.synapse.lanes.failing import failed
 from bakemesh.synapse.lanes.roster import UNKNOWN
+from bakemesh.telemetry import TRACEPARENT
 from bakemesh.workerpool import Call, Token
 
 CANCELLED_S = 5.0
@@ -90,7 +91,8 @@ class Flight:
             return
         try:
             self._sent = True
-            await self._said.send()
+            traces = self._call.traces
+            await self._said.send({TRACEPARENT: traces[0]} if traces else None)
         except BusError as error:
             self._failed(error)
 

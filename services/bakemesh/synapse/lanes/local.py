@@ -43,7 +43,7 @@ class LocalLanes:
         self._node_id = node_id
         self._turns = Turns(self.pool)
         self._loop = asyncio.get_running_loop()
-        self._changed: Callable[[], None] = lambda: None
+        self._watchers: list[Callable[[], None]] = []
         self._views: list[LaneView] = []
         self._seen = float("-inf")
         self.pool.watch(self._stale)
@@ -69,11 +69,12 @@ class LocalLanes:
 
     def watch(self, changed: Callable[[], None]) -> None:
         """See Lanes."""
-        self._changed = changed
+        self._watchers.append(changed)
 
     def _stale(self) -> None:
         self._seen = float("-inf")
-        self._changed()
+        for changed in self._watchers:
+            changed()
 
     def _view(self, lane: Lane, now: float) -> LaneView:
         health = lane.health(now)
