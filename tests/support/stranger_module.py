@@ -21,6 +21,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -58,6 +59,7 @@ class Faults:
     always: dict[str, Any] | None = None  # error entries for every request
     deaf: bool = False  # takes requests and never answers
     crash_after: int | None = None  # ends the connection (the process) after so many answers of a request
+    hold_after: int | None = None  # closes the gate before that answer of a stream
     twice: bool = False  # every answer two times
     late: bool = False  # after the last answer an Error, then all answers again, to the same reply
     skip: int | None = None  # leaves out that token, or those rows
@@ -244,6 +246,8 @@ class Stranger:
                 await self._client.flush()
                 await self.die()
                 return
+            if streams and faults.hold_after == number:
+                self.gate.clear()
             if streams:
                 await self._await_turn(asked, reply)
                 if self._cancels[asked.id].is_set():
@@ -429,7 +433,9 @@ class Lone:
 async def lone_stranger(url: str, node_id: str, **settings: Any) -> AsyncIterator[Lone]:
     """A module as a process; `settings` may hold `faults`, and `gate`: closed, every request waits."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, url, node_id, json.dumps(settings), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "support.stranger_module", url, node_id, json.dumps(settings)),
+        cwd=Path(__file__).parents[1],
+        stdout=asyncio.subprocess.PIPE,
     )
     lone = Lone(process)
     try:

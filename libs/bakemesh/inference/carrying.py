@@ -24,6 +24,7 @@ from bakemesh.inference.choosing import choose
 from bakemesh.inference.errors import (
     Closed,
     InferenceError,
+    ModelUnknown,
     NodeGone,
     NoNode,
     refused,
@@ -188,17 +189,16 @@ class Carrier:
                 loads = [load_of(node, job.alias, now, bulk=job.bulk) for node in candidates]
                 return choose(loads, job.tokens, self._draw()).node_id
             settles = self._began + SETTLED_S
-            if now < settles:
-                if ANY_NODE not in declined:
-                    return ANY_NODE
-                await self.news(min(settles, job.deadline))
-                if self._loop.time() < job.deadline:
-                    continue
+            if now < settles and not declined:
+                return ANY_NODE
             if any(error.transient for error in declined.values()):
                 return None
-            if declined:
-                raise next(reversed(declined.values()))
+            if now < min(settles, job.deadline):  # a node that has not been heard of yet may do it
+                await self.news(min(settles, job.deadline))
+                continue
             unknown, why = self.nodes.why_none(job.alias)
+            if declined and not (unknown and all(type(each) is ModelUnknown for each in declined.values())):
+                raise next(reversed(declined.values()))
             raise refused(Code.MODEL_UNKNOWN, why) if unknown else NoNode(why)
 
     async def _pause(self, job: Job, declined: dict[str, InferenceError], rounds: int) -> None:

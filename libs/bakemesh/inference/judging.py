@@ -26,8 +26,8 @@ DECLINES = frozenset(
         Code.MODULE_RESTARTED,
     }
 )
-LEAST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 5.0
-FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 2.0  # where nobody says how long: doubling
+LEAST_PAUSE_S = 0.01
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0  # where nobody says how long: doubling
 
 
 class Then(Enum):
@@ -57,5 +57,5 @@ def pause_s(declined: Iterable[InferenceError], round_: int, draw: float) -> flo
     if not passing:
         return None
     told = [error.retry_after_s for error in passing if error.retry_after_s is not None]
-    pause = min(told) if told else min(FIRST_PAUSE_S * 2 ** min(round_, 10), MOST_PAUSE_S)
-    return min(LONGEST_PAUSE_S, max(LEAST_PAUSE_S, pause)) * (1 + draw / 4)
+    pause = min(told) if told else min(FIRST_PAUSE_S * 2 ** min(round_, 10), LONGEST_PAUSE_S)
+    return max(LEAST_PAUSE_S, pause) * (1 + draw / 4)
