@@ -1,7 +1,8 @@
 """How the node shows that it is there: SystemStatus on every change and every few seconds.
 
-Changes are said at most every 0.2 s. The last one lies in the nodes bucket too; a hub that is out of reach
-keeps nobody near from hearing. Left out: that there is one Builder a node (see `hubward`).
+Changes are said at most every 0.2 s. The last one lies in the nodes bucket too, and an ordered end says its
+own: nobody takes what was stopped for something that runs. A hub that is out of reach keeps nobody near from
+hearing. Left out: that there is one Builder a node (see `hubward`).
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ class Presence:
         """Something of it is not as it was said."""
         self._changed.set()
 
-    async def first(self) -> None:
-        """Says it and keeps it, as far as the hub can be reached: from here on the node is found."""
+    async def tell(self) -> None:
+        """Says it and keeps it now, as far as the hub can be reached: first, so that the node is found,
+        and last."""
         await self._say()
         await self._put()
 

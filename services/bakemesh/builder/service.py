@@ -64,7 +64,7 @@ from bakemesh.protocol.subjects import COHORT_MESSAGE, CONTROL, NODE_CONTROL, pa
 
 log = logging.getLogger(__name__)
 CONTROL_BURST, RECIPE_BURST = 5.0, 4.0  # times the rate: 1,000 and 200 at the defaults
-INTAKE, FORWARDING, NODELIFE = "intake", "forwarding", "nodelife"
+INTAKE, FORWARDING, NODELIFE, PRESENCE = "intake", "forwarding", "nodelife", "presence"
 # At the stop, in seconds: for what comes in, for steps beside their grace, for what is still to be said, for
 # what is held on the hub (nothing can be given back to one that is away), for the connection.
 IN_S, STEPS_S, OUT_S, HELD_S, HELD_AWAY_S, BUS_S = 1.5, 6.5, 2.5, 1.5, 0.3, 2.5
@@ -184,6 +184,7 @@ class _Builder:
         self.sizes = Sizes(data_bytes=settings.store_max_bytes, nodes_expected=settings.nodes_expected)
         self.hub = Hubward(bus, node_id, holder, self.sizes)
         self.intake: Intake | None = None
+        self.presence: Presence | None = None
         self._outboxes: list[Outbox] = []
         self._incoming: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -258,7 +259,7 @@ class _Builder:
             refused=controls.refused,
         )
         self._incoming.append(serving.stop)
-        presence = Presence(bus, self.kitchen, self.components, self.boot.id)
+        presence = self.presence = Presence(bus, self.kitchen, self.components, self.boot.id)
         self.hub.on_up = presence.changed
         life = await self._operated(presence, rate)
         orders = Orders(
@@ -275,7 +276,7 @@ class _Builder:
         for name, work in (
             (INTAKE, self.intake.run()),
             (FORWARDING, forwarding.run()),
-            ("presence", presence.run()),
+            (PRESENCE, presence.run()),
             ("performance", performance.run()),
             (NODELIFE, life.run()),
             ("hub", self.hub.run()),
@@ -299,7 +300,7 @@ class _Builder:
             endpoints=[serving],
         )
         self._incoming.append(announced.stop)
-        await presence.first()
+        await presence.tell()
         return True
 
     async def _operated(self, presence: Presence, rate: Rate) -> NodeLife:
@@ -380,12 +381,19 @@ class _Builder:
         await within(HELD_S, [self.components.close()])
         if self.bus.connected:
             # What is said already shall be heard; what cannot be said in time is in the journal.
-            await within(OUT_S, [outbox.empty() for outbox in self._outboxes])
+            await within(OUT_S, [*(outbox.empty() for outbox in self._outboxes), self._last_word()])
         for task in self._tasks.values():
             task.cancel()
         held_s = HELD_S if self.bus.connected else HELD_AWAY_S
         await within(held_s, [*self._ends(*self._tasks), self.hub.close()])
         await within(HELD_S, [outbox.close() for outbox in self._outboxes])
+
+    async def _last_word(self) -> None:
+        """What runs here no more: who asked for that waits to read it. A node that was taken is another's."""
+        if self.presence is not None and PRESENCE in self._tasks and self.hub.claim.held:
+            self._tasks[PRESENCE].cancel()
+            await asyncio.wait(self._ends(PRESENCE))  # nothing follows that was so before
+            await self.presence.tell()
 
     def _ends(self, *names: str) -> list[asyncio.Future[Any]]:
         return [task for name, task in self._tasks.items() if name in names]

@@ -325,6 +325,8 @@ async def test_down_ends_the_components_and_the_next_start_of_the_node_is_a_new_
         await ops.control_node(NodeVerb.DOWN, "alpha")
         assert await net.node.ended() == 7
         assert gone(pid)
+        (ended,) = await boss.nodes()
+        assert (ended.status.draining, [each.state for each in await boss.components()]) == (1, ["stopped"])
         await net.node.start()
         (after,) = await boss.nodes()
         assert after.status.boot != before.status.boot
