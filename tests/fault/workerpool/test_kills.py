@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import random
+import re
 import signal
 import sys
+import time
+from array import array
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from bakemesh.workerpool import Call, EngineCrashed, PoolClosed, Share, Vectors, WorkerPoolError, budget
+from bakemesh.worker.engines.fake import vector
+from bakemesh.workerpool import (
+    Call,
+    EngineCrashed,
+    ModelQuarantined,
+    PoolClosed,
+    Share,
+    Vectors,
+    WorkerPoolError,
+    budget,
+)
 from support.processes import children, fd_count, gone
 from support.waiting import eventually
-from support.workerpools import FAKE, floats, ids, named, pools, scripted, share
+from support.workerpools import FAKE, ids, named, pools, scripted, share
 
 ROOMY = budget.Rules(crashes=10_000, lane_crashes=10_000)
 HOST = Path(__file__).parents[2] / "support" / "pool_host.py"
@@ -64,22 +79,89 @@ async def test_with_workers_killed_at_random_each_request_has_exactly_one_right_
         assert sum(answer is True for answer in answers.values()) >= requests - killed
 
 
-@pytest.mark.parametrize(
+MANY = pytest.mark.parametrize(
     "requests", [1_000, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
-async def test_a_crash_every_fifty_requests_costs_no_answer_no_descriptor_and_no_process(tmp_path, requests):
+
+
+def resident_mib() -> float:
+    """Of this process, what is garbage given back."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def expected(*tokens: int) -> bytes:
+    """The fake engine's vector of an item."""
+    return array("f", vector(memoryview(array("i", tokens)), "mean", True, 8)).tobytes()
+
+
+@MANY
+async def test_with_a_crash_every_fifty_requests_each_has_one_answer_in_time_and_nothing_grows(
+    tmp_path, requests
+):
+    within_s, ended, late = 5.0, Counter(), 0.0
+    waiting = iter(range(requests))
     async with pools(tmp_path, workers=2, budget=None) as world:
         model = await world.load(exit_code_after="9:50")
-        before, right = None, 0
-        for number in range(requests):
-            vectors = await world.pool.embed(model.key, share([number + 1]))
-            right += len(floats(vectors.data)) == model.dims
-            if number == 200:
-                before = fd_count(), len(children(os.getpid()))
-        assert right == requests
+        settled = []
+
+        async def caller() -> None:
+            nonlocal late
+            for number in waiting:
+                began = time.monotonic()
+                try:
+                    vectors = await world.pool.embed(
+                        model.key, share([number, 7]), call=Call(within_s=within_s)
+                    )
+                    ended["right" if bytes(vectors.data) == expected(number, 7) else "wrong"] += 1
+                except WorkerPoolError as error:
+                    ended[error.code] += 1
+                late = max(late, time.monotonic() - began)
+                if number == requests // 5:
+                    settled.extend((fd_count(), len(children(os.getpid())), resident_mib()))
+
+        await asyncio.gather(*(caller() for _ in range(4)))
+        crashes = sum(lane.starts for lane in world.pool.health().lanes) - 2
+        assert crashes >= requests // 51
+        assert ended.total() == requests
+        assert not ended["wrong"]
+        assert ended["right"] >= 0.97 * requests, ended
+        assert late <= 2 * within_s
         await eventually(lambda: all(lane.pid for lane in world.pool.health().lanes))
-        assert fd_count() <= before[0] + 6
-        assert len(children(os.getpid())) <= before[1] + 1
+        assert len(children(os.getpid())) <= settled[1] + 2
+        assert fd_count() <= settled[0] + 12  # of a worker that comes up: a listener, a socket, pipes
+        assert resident_mib() - settled[2] < 8
+        assert not world.pool.health().queued
+
+
+@MANY
+async def test_with_budgets_the_third_crash_is_the_last_until_a_probe_and_every_answer_is_typed(
+    tmp_path, requests
+):
+    """R right, C the crash that is told, Q quarantined; P between two: a probe, which is a run of its own."""
+    told, refused, pauses = "", 0, set()
+    async with pools(tmp_path, ping_every_s=3600.0) as world:
+        model = await world.load(exit_code_after="9:50")
+        for number in range(requests):
+            try:
+                vectors = await world.pool.embed(model.key, share([number, 7]))
+                told += "R" if bytes(vectors.data) == expected(number, 7) else "wrong"
+                refused = 0
+            except ModelQuarantined as error:
+                told, refused = told + "Q", refused + 1
+                pauses.add(error.retry_after_s)
+            except EngineCrashed as error:
+                told += "C" if error.exit_code == 9 else "other"
+            if refused == 100:
+                assert await world.pool.probe(model.key)
+                told += "P"
+        starts = world.pool.health().lanes[0].starts
+    # Each life of the worker answers 49; the first two crashes are run again, the third quarantines, and so
+    # does the first after a probe.
+    assert re.fullmatch(r"R{147}C(Q{100}PR{48}C)*(Q{0,100}P?|Q{100}PR{0,48})", told), told
+    assert len(told) - told.count("P") == requests
+    assert starts - 2 - told.count("C") in (0, 1)
+    assert all(0 < each <= 900 for each in pauses)
 
 
 async def test_a_pool_closed_under_load_answers_everybody_and_leaves_nothing(tmp_path):
