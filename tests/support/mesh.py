@@ -11,7 +11,7 @@ async with mesh(tmp_path) as net, net.supervisor("boss") as boss:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +96,7 @@ async def mesh(
     operators: Iterable[str] = ("ops",),
     witnesses: Iterable[str] = (),
     modules: Iterable[str] = (),
+    inference: Mapping[str, str] | None = None,
     guard: bool = True,
     **server_settings: Any,
 ) -> AsyncIterator[Mesh]:
@@ -111,6 +112,7 @@ async def mesh(
             operators=operators,
             witnesses=witnesses,
             modules=modules,
+            inference=inference,
         )
         server_settings["authorization"] = authorization_block(grants.values(), mesh=MESH)
     async with AsyncExitStack() as stack:

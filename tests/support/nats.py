@@ -232,15 +232,19 @@ def identities(
     dashboards: Iterable[str] = ("board",),
     witnesses: Iterable[str] = (),
     modules: Iterable[str] = (),
+    inference: Mapping[str, str] | None = None,
     triggers: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[dict[str, Grant], dict[str, UserKey]]:
-    """Grants and keys of a small mesh, by name. `triggers`: the types that may wake a party; see Grant."""
+    """Grants and keys of a small mesh, by name. `inference`: the NodeID of each synapse module and lane host.
+    `triggers`: the types that may wake a party; see Grant.
+    """
     woken = triggers or {}
     rows = [(Role.BUILDER, builder_name(node), node) for node in builders]
     rows += [(Role.SUPERVISOR, name, None) for name in supervisors]
     rows += [(Role.OPERATOR, name, None) for name in operators]
     rows += [(Role.DASHBOARD, name, None) for name in dashboards]
     rows += [(Role.MODULE, name, None) for name in modules]
+    rows += [(Role.INFERENCE, name, node) for name, node in (inference or {}).items()]
     # A test's own eyes and forger's hand: like a leaf's link it may do everything.
     rows += [(Role.LEAF, name, None) for name in witnesses]
     keys = {name: make_user_key() for _, name, _ in rows}
