@@ -13,15 +13,13 @@ come from several threads. Left out: doing several things at once in one thread.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from bakemesh.bus import Credentials, Tls
+from bakemesh.bus.threaded import LoopThread, Stream, made
 from bakemesh.protocol.builder.codes import Verb
 from bakemesh.protocol.builder.messages import BakeData, BakeOutcome, BakeStatus, Performance, Result
 from bakemesh.protocol.builder.node import ComponentVerb, NodeVerb
@@ -34,85 +32,11 @@ from bakemesh.supervisor.nodes import ANY_NODE, NodeInfo
 from bakemesh.supervisor.notices import Notice
 from bakemesh.supervisor.operate import ComponentInfo
 
-T = TypeVar("T")
-
-
-class _Loop:
-    """A thread that runs an event loop; `call` runs a coroutine there and waits for it here."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="bakemesh supervisor", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result or exception. An interrupt here cancels it there."""
-        if self._loop.is_closed():
-            coroutine.close()
-            raise Closed("this Supervisor is closed")
-        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            # Where the coroutine itself failed it has ended already; else this thread was interrupted.
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """Ends loop and thread; what still runs there is cancelled first."""
-        if self._loop.is_closed():
-            return
-        future = asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
-        future.result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _finish(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._loop.shutdown_asyncgens()
-        await self._loop.shutdown_default_executor()
-
-
-class Stream(Generic[T]):
-    """A blocking iterator over an asynchronous one; `close` ends it early (so does the end of a `with`)."""
-
-    def __init__(self, loop: _Loop, source: AsyncIterator[T]) -> None:
-        self._loop, self._source = loop, source
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> T:
-        found = self._loop.call(_next(self._source))
-        if found is None:
-            raise StopIteration
-        return found
-
-    def close(self) -> None:
-        """Ends the iteration."""
-        self._loop.call(self._source.aclose())  # type: ignore[attr-defined]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class Bake:
     """A bake, blocking: see `bakemesh.supervisor.Bake` for what each call gives and raises."""
 
-    def __init__(self, loop: _Loop, bake: asynchronous.Bake) -> None:
+    def __init__(self, loop: LoopThread, bake: asynchronous.Bake) -> None:
         self._loop, self._bake = loop, bake
 
     def __repr__(self) -> str:
@@ -150,11 +74,11 @@ class Bake:
 
     def status(self) -> Stream[BakeStatus]:
         """Every Status, once, in order, up to the terminal."""
-        return Stream(self._loop, self._loop.call(_made(self._bake.status)))
+        return Stream(self._loop, self._loop.call(made(self._bake.status)))
 
     def data(self, *, follow: bool = True) -> Stream[BakeData]:
         """Every chunk of output, in order, up to the end of the bake; without `follow` to what is stored."""
-        return Stream(self._loop, self._loop.call(_made(lambda: self._bake.data(follow=follow))))
+        return Stream(self._loop, self._loop.call(made(lambda: self._bake.data(follow=follow))))
 
     def outcome(self) -> BakeOutcome:
         """Waits for the end."""
@@ -196,7 +120,7 @@ class Bake:
 class CohortBake:
     """One recipe on every member, blocking: see `bakemesh.supervisor.CohortBake`."""
 
-    def __init__(self, loop: _Loop, baking: cohorts.CohortBake) -> None:
+    def __init__(self, loop: LoopThread, baking: cohorts.CohortBake) -> None:
         self._loop, self._baking = loop, baking
         self.bakes = {node_id: Bake(loop, bake) for node_id, bake in baking.bakes.items()}
         self.refused = baking.refused
@@ -208,7 +132,7 @@ class CohortBake:
 
     def ended(self) -> Stream[tuple[str, BakeOutcome]]:
         """Each outcome with its NodeID as it comes."""
-        return Stream(self._loop, self._loop.call(_made(self._baking.ended)))
+        return Stream(self._loop, self._loop.call(made(self._baking.ended)))
 
     def outcomes(self) -> dict[str, BakeOutcome]:
         """The outcomes by NodeID, once every member that was heard of has ended."""
@@ -222,7 +146,7 @@ class CohortBake:
 class Cohort:
     """A cohort, blocking: see `bakemesh.supervisor.Cohort`."""
 
-    def __init__(self, loop: _Loop, cohort: cohorts.Cohort) -> None:
+    def __init__(self, loop: LoopThread, cohort: cohorts.Cohort) -> None:
         self._loop, self._cohort = loop, cohort
 
     @property
@@ -250,8 +174,8 @@ class Cohort:
         self, xml: str, *, params: Mapping[str, Any] | None = None, expires_s: float | None = None
     ) -> CohortBake:
         """One recipe on every member."""
-        made = self._cohort.bake(xml, params=params, expires_s=expires_s)
-        return CohortBake(self._loop, self._loop.call(made))
+        baking = self._cohort.bake(xml, params=params, expires_s=expires_s)
+        return CohortBake(self._loop, self._loop.call(baking))
 
 
 class Supervisor:
@@ -269,7 +193,7 @@ class Supervisor:
         connect_timeout_s: float = 5.0,
     ) -> None:
         """Raises BusUnreachable, AccessDenied, BadCredentials, NameRefused."""
-        self._loop = _Loop()
+        self._loop = LoopThread("bakemesh supervisor", lambda: Closed("this Supervisor is closed"))
         try:
             self._session = self._loop.call(
                 _opened(
@@ -303,8 +227,8 @@ class Supervisor:
         expires_s: float | None = None,
     ) -> Bake:
         """Mints a RecipeID, sends the recipe and waits for the Builder's Result."""
-        made = self._session.bake(xml, node=node, node_id=node_id, params=params, expires_s=expires_s)
-        return Bake(self._loop, self._loop.call(made))
+        baking = self._session.bake(xml, node=node, node_id=node_id, params=params, expires_s=expires_s)
+        return Bake(self._loop, self._loop.call(baking))
 
     def attach(self, recipe_id: str, supervisor: str | None = None, node: str | None = None) -> Bake:
         """A bake begun elsewhere or earlier."""
@@ -321,7 +245,7 @@ class Supervisor:
 
     def notices(self) -> Stream[Notice]:
         """What those nodes say from now on."""
-        return Stream(self._loop, self._loop.call(_made(self._session.notices)))
+        return Stream(self._loop, self._loop.call(made(self._session.notices)))
 
     def cohort(self, name: str) -> Cohort:
         """A cohort by its name."""
@@ -359,14 +283,6 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-async def _next(source: AsyncIterator[T]) -> T | None:
-    return await anext(source, None)
-
-
-async def _made(make: Callable[[], T]) -> T:
-    return make()
 
 
 async def _opened(make: Callable[[], session.Supervisor]) -> session.Supervisor:
