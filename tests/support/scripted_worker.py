@@ -70,6 +70,8 @@ def before_hello() -> None:
         sys.exit(7)
     elif BEHAVIOUR.startswith("once:"):  # good in its first life only
         open(BEHAVIOUR[5:], "w").close()
+    elif BEHAVIOUR == "slow_start":
+        time.sleep(1.5)
     elif BEHAVIOUR == "no_hello":
         Link()
         time.sleep(FOREVER)

@@ -132,9 +132,13 @@ async def test_a_runtime_folder_with_too_long_a_name_is_said_with_the_limit(tmp_
             pass
 
 
-async def test_a_worker_that_comes_late_but_in_time_is_taken(tmp_path):
-    # The machine's own slowness is enough of a delay: what counts is that the deadline is the setting's.
-    async with pools(tmp_path, scripted("good"), handshake_s=60.0) as world:
+async def test_a_worker_that_comes_late_but_in_time_is_taken_and_one_too_late_is_not(tmp_path):
+    async with pools(tmp_path, scripted("slow_start"), handshake_s=60.0) as world:
         pid = world.pid()
         assert not gone(pid)
+        assert world.pool.health().lanes[0].starts == 1
+        assert (await world.load()).dims == 1
     assert gone(pid)
+    error = await refused(tmp_path, "slow_start", handshake_s=0.5)
+    assert error.signal == 9
+    assert "did not say HELLO within 0.5 s" in str(error)

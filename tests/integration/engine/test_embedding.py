@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support import bert, models
-from support.engine import load, vectors
+from support.engine import load, vectors, worker
 from support.workerhost import Host
 
 pytestmark = pytest.mark.engine
@@ -109,3 +109,14 @@ def test_an_id_outside_the_vocabulary_never_reaches_the_engine(host: Host, folde
         got, _ = host.embed(ref, [models.CLS, wrong])
         assert (got["type"], got["code"]) == ("ERR", "bad_request")
     assert vectors(host, ref, ITEMS).shape == (len(ITEMS), 64)
+
+
+@pytest.mark.parametrize(("config", "more"), [({}, 0), ({"threads": "1"}, 0), ({"threads": "3"}, 2)])
+def test_a_worker_computes_in_one_thread_unless_it_is_told(
+    folder: Path, config: dict[str, str], more: int
+) -> None:
+    with worker() as host:
+        tasks = Path(f"/proc/{host.process.pid}/task")
+        before = len(list(tasks.iterdir()))
+        vectors(host, load(host, folder / "mean.gguf", **config), many(64, 60))
+        assert len(list(tasks.iterdir())) - before == more
