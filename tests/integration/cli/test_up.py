@@ -1,5 +1,6 @@
 """`bakemesh up` as it is run: restarts, exit codes, stops, its own death, a leaf, a node that is down."""
 
+import asyncio
 import json
 import os
 import signal
@@ -9,7 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bakemesh.protocol.builder.messages import BakeSuccess
 from support.commandline import PROGRAM, TIMEOUT_S, Up, bakemesh, environment, running_up
+from support.mesh import mesh
+from support.modules import instances, module, recipe
+from support.processes import gone
 
 SAY = b'<recipe name="r" data-interval-ms="0"><cli name="say" command="echo hello"/></recipe>'
 
@@ -118,6 +123,16 @@ def test_a_second_one_is_exit_code_6(tmp_path):
         builder = [event["event"] for event in told if event["component"] == "builder"]
         assert builder == ["died", "given-up"]
         says_hello(tmp_path)
+
+
+async def test_components_of_a_builder_that_it_did_not_start_are_left_alone(tmp_path):
+    async with mesh(tmp_path, guard=False) as net, net.supervisor("boss") as boss:
+        assert isinstance(await (await boss.bake(recipe(module("one")))).outcome(), BakeSuccess)
+        (pid,) = instances("one", net.node.state)
+        args = ["up", "--nats", net.url, "--node", "alpha", "--state", str(net.node.state)]
+        refused = await asyncio.to_thread(lambda: bakemesh(*args, home=tmp_path))
+        assert refused.returncode == 6, refused.stderr
+        assert not gone(pid)
 
 
 def test_another_nodes_state_folder_is_refused(tmp_path):

@@ -2,20 +2,24 @@
 
     python -m bakemesh.cli.running.sweep STATE
 
-Known by what their shims wrote into the state folder. To be called when the node's Builder is dead, so that
-nothing new begins. Left out: an orderly stop, which is the Builder's.
+Known by what their shims wrote into the state folder. A Builder that runs on the folder, which `up` then did
+not start, keeps its components: nothing is swept. Left out: an orderly stop, which is the Builder's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from bakemesh.processes import sweep_instance
 from bakemesh.processes.records import IDENTITY, read_exit
 
-COMPONENTS = "components"
+COMPONENTS, LOCK = "components", "builder.lock"  # as the Builder has them
 
 
 def instances(state: Path) -> list[str]:
@@ -34,12 +38,31 @@ def instances(state: Path) -> list[str]:
 async def sweep_components(state: Path) -> int:
     """How many processes were killed. Never raises for one that cannot be named."""
     killed = 0
-    for instance in instances(state):
-        try:
-            killed += (await sweep_instance(instance)).killed
-        except ValueError:  # a file that was tampered with
-            continue
+    with _without_builder(state) as alone:
+        for instance in instances(state) if alone else ():
+            try:
+                killed += (await sweep_instance(instance)).killed
+            except ValueError:  # a file that was tampered with
+                continue
     return killed
+
+
+@contextlib.contextmanager
+def _without_builder(state: Path) -> Iterator[bool]:
+    """Whether no Builder runs on the state folder; then none begins to while the block runs."""
+    try:
+        lock = os.open(state / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # no Builder ever ran there
+        yield True
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(lock)
 
 
 if __name__ == "__main__":
