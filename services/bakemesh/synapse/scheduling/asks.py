@@ -60,9 +60,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class CoreStatus:
-    """`waitms`: before new interactive work would begin. `rate`: tokens a second that the lanes do together,
-    0 while nothing was measured. `backlog`: tokens that wait or run. `queued`: requests that have not begun.
-    `lanes`: those that are up; `busy`: those of them that work."""
+    """`waitms`: before new interactive work would begin; the limit while no lane is up. `rate`: tokens a
+    second that the lanes do together, 0 while nothing was measured. `backlog`: tokens that wait or run.
+    `queued`: requests that have not begun. `lanes`: those that are up; `busy`: those of them that work."""
 
     waitms: int
     rate: float

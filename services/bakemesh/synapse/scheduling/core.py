@@ -182,8 +182,9 @@ class Core:
         dispatch, now = self._dispatch, self._clock.time()
         dispatch.roster.refresh()
         up = [view for view in dispatch.roster.views if view.up]
+        wait_s = self._starts_in(INTERACTIVE, 0, now) if up else self.settings.max_queue_s
         return CoreStatus(
-            waitms=round(self._starts_in(INTERACTIVE, 0, now) * 1000),
+            waitms=round(wait_s * 1000),
             rate=dispatch.overall.rate * len(up),
             backlog=sum(line.tokens for line in self._lines.all()) + dispatch.roster.tokens,
             queued=self._dispatch.queued,
@@ -337,20 +338,20 @@ class Core:
     # -- what is to be expected
 
     def _starts_in(self, work_class: str, priority: int, now: float) -> float:
-        dispatch = self._dispatch
-        ahead, bulk = 0.0, 0.0
+        roster, work_s = self._dispatch.roster, self._estimates.work_s
+        ahead, bulk, mine = 0.0, 0.0, _RANKS[work_class]
         for line in self._lines.all():
             key = line.key
-            if key.work_class == BULK and work_class == INTERACTIVE:
-                bulk += self._estimates.work_s(key.model.id, key.kind, line.tokens, now)
-            elif CLASSES.index(key.work_class) <= CLASSES.index(work_class):
-                tokens = line.before(priority) if key.work_class == work_class else line.tokens
-                ahead += self._estimates.work_s(key.model.id, key.kind, tokens, now)
-        if work_class == INTERACTIVE:
+            rank = _RANKS[key.work_class]
+            if rank < mine:
+                ahead += work_s(key.model.id, key.kind, line.tokens, now)
+            elif rank == mine:
+                ahead += work_s(key.model.id, key.kind, line.before(priority), now)
+            elif work_class == INTERACTIVE:
+                bulk += work_s(key.model.id, key.kind, line.tokens, now)
+        if bulk:
             ahead = admission.ahead_of_interactive(ahead, bulk, self.settings.interactive_turns)
-        return admission.starts_in(
-            dispatch.roster.left_s(now), ahead, dispatch.roster.up, dispatch.roster.free
-        )
+        return admission.starts_in(roster.left_s(now), ahead, roster.up, roster.free)
 
     def _drains_in(self, now: float) -> float:
         if self._bytes * 2 < self.settings.bytes_in_flight:
@@ -358,6 +359,7 @@ class Core:
         return self._starts_in(BULK, -(1 << 30), now)
 
 
+_RANKS: Final = {name: rank for rank, name in enumerate(CLASSES)}
 _GOING = error_of(Code.MODULE_RESTARTED, "the module takes nothing more: it is being closed")
 _TAKEN_BACK = error_of(Code.CANCELLED, "the caller took it back")
 

@@ -58,11 +58,13 @@ class Estimates:
 
     def __init__(self) -> None:
         self._paces: dict[tuple[Hashable, str], Pace] = {}
+        self._believed: dict[tuple[Hashable, str], tuple[float, float]] = {}  # a unit's cost, and until when
 
     def learn(self, model: Hashable, kind: str, units: float, took_s: float, now: float) -> None:
         """A run ended well."""
         at = (model, kind)
-        self._paces[at] = measured(self._paces.get(at, NOTHING), units, took_s, now)
+        pace = self._paces[at] = measured(self._paces.get(at, NOTHING), units, took_s, now)
+        self._believed[at] = believed_s(pace, now), pace.at + BELIEVED_S
 
     def pace(self, model: Hashable, kind: str) -> Pace:
         """What was measured, believed or not."""
@@ -70,4 +72,5 @@ class Estimates:
 
     def work_s(self, model: Hashable, kind: str, units: float, now: float) -> float:
         """Seconds of one lane for that; 0 where it is not known."""
-        return units * believed_s(self._paces.get((model, kind), NOTHING), now)
+        found = self._believed.get((model, kind))
+        return units * found[0] if found is not None and now <= found[1] else 0.0

@@ -51,6 +51,7 @@ class Roster:
         self._shunned: dict[tuple[str, ModelKey], int] = {}
         self._pauses: dict[str, int] = {}  # in a row
         self._taken: set[str] = set()
+        self._free: int | None = None  # counted when it is asked for
         self._stale = True
         lanes.watch(self._on_change)
 
@@ -62,7 +63,7 @@ class Roster:
         """Looks at the lanes, where they changed since the last look."""
         if not self._stale:
             return
-        self._stale = False
+        self._stale, self._free = False, None
         self.views = views = self._lanes.views()
         self.up = sum(view.up for view in views)
         self.all_local = all(view.local for view in views)
@@ -74,8 +75,12 @@ class Roster:
     @property
     def free(self) -> int:
         """Lanes that would take something."""
-        taken = self._taken
-        return sum(view.idle and view.up and view.name not in taken for view in self.views)
+        found = self._free
+        if found is None:
+            taken = self._taken
+            found = sum(view.idle and view.up and view.name not in taken for view in self.views)
+            self._free = found
+        return found
 
     def ready(self, model: ModelKey) -> int:
         """Those of them that have the model."""
@@ -109,12 +114,13 @@ class Roster:
     def take(self, lane: str, busy: Busy) -> None:
         """It was given something."""
         self._taken.add(lane)
+        self._free = None
         self.busy[lane] = busy
 
     def give_back(self, lane: str) -> Busy:
         """It is done with it."""
         self._taken.discard(lane)
-        self._stale = True
+        self._stale, self._free = True, None
         return self.busy.pop(lane)
 
     def left_s(self, now: float) -> list[float]:
@@ -137,6 +143,7 @@ class Roster:
         row = self._pauses.get(lane, 0)
         self._pauses[lane] = row + 1
         self._taken.add(lane)
+        self._free = None
         settings = self._settings
         wait_s = min(settings.lane_pause_most_s, settings.lane_pause_s * 2 ** min(row, 16))
         self._clock.call_later(wait_s, self._resume, lane)
@@ -144,6 +151,7 @@ class Roster:
     def _resume(self, lane: str) -> None:
         if lane not in self.busy:
             self._taken.discard(lane)
+            self._free = None
             self._changed()
 
     def refuse(self, lane: str, model: ModelKey, error: ErrorObject) -> None:

@@ -613,6 +613,9 @@ def test_status_tells_what_waits_and_how_long():
         assert status.loaded == {key}
         await asyncio.gather(*tasks)
         assert core.status().waitms == 0
+        for lane in lanes.lanes:
+            lanes.put(lane, up=False)
+        assert core.status().waitms == 100_000
 
     virtually(main())
 
