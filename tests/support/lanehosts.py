@@ -1,6 +1,6 @@
 """Real lane hosts in processes of their own, with fake-engine workers, and a module's side of them.
 
-async with server(tmp_path) as nats, lanehost(tmp_path, nats.url, "gamma"), module(tmp_path, nats.url) as mine:
+async with server(tmp_path) as nats, lanehost(tmp_path, nats.url), module(tmp_path, nats.url) as mine:
     key = mine.know()
     (lane,) = await mine.idle()
     vectors = await mine.embed(lane, key, [7, 8])
@@ -21,6 +21,7 @@ from typing import Any
 
 from bakemesh.artifacts import Cache
 from bakemesh.bus import Bus
+from bakemesh.bus.verbs import Serving
 from bakemesh.protocol import subjects
 from bakemesh.protocol.admit import Delivery
 from bakemesh.protocol.inference.answers import Chunk
@@ -54,6 +55,7 @@ class Module:
     lanes: BusLanes
     cache: Cache
     folder: Path
+    serving: Serving  # of pieces of artifacts
     served: list[Asked] = field(default_factory=list)
     tamper: Any = None  # what is done to a piece before it goes
 
@@ -125,13 +127,13 @@ async def served(bus: Bus, folder: Path, only: Sequence[str] = ()) -> AsyncItera
     """The same over a connection that is there."""
     own = folder / f"module-{bus.settings.node_id}-{bus.settings.party}"
     own.mkdir(exist_ok=True)
-    made = Module(bus, BusLanes(bus, only), Cache(own / "cache"), own)
     pattern = subjects.pattern(bus.mesh, Asked.TYPE, node_id=bus.settings.node_id)
-    serving = await bus.serve(pattern, made.serve)
+    serving = await bus.serve(pattern, lambda asked: made.serve(asked))
+    made = Module(bus, BusLanes(bus, only), Cache(own / "cache"), own, serving)
     await made.lanes.start()
     try:
         yield made
     finally:
         await made.lanes.close()
         with contextlib.suppress(Exception):
-            await serving.stop()
+            await made.serving.stop()

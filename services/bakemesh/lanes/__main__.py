@@ -106,15 +106,7 @@ def component(path: Path) -> int:
     """Runs the component that the start file describes."""
     try:
         start = ServiceStart.read(path, SERVICE)
-        settings = of_parameters(
-            start.parameters(),
-            node=start.node,
-            node_id=start.node_id,
-            name=start.name,
-            data=start.data,
-            drain_s=max(0.0, start.shutdown_s - _POOL_S),
-        )
-    except (StartRefused, ParameterRefused, OSError) as error:
+    except (StartRefused, OSError) as error:
         return _say(error, USAGE)
     level = os.environ.get("BAKEMESH_LOG_LEVEL", "info").lower()
     logs.setup(
@@ -125,6 +117,14 @@ def component(path: Path) -> int:
     )
 
     async def work(bus: Bus, stop: asyncio.Event, ready: Ready) -> None:
+        settings = of_parameters(  # what is wrong with them, the Builder is told
+            start.parameters(),
+            node=start.node,
+            node_id=start.node_id,
+            name=start.name,
+            data=start.data,
+            drain_s=max(0.0, start.shutdown_s - _POOL_S),
+        )
         await run(bus, settings, stop, ready=ready)
 
     return loop.run(run_component(start, work))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from array import array
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -257,8 +258,6 @@ async def test_the_host_shows_itself_among_the_services_with_its_counts(mine: Mo
     (lane, *_) = await mine.idle()
     for each in range(3):
         await embed(mine.lanes, lane, key, [each])
-    import json
-
     answer = await mine.bus.link.ask("$SRV.STATS.lanes", b"", 5)
     stats = json.loads(answer.data)
     assert stats["metadata"]["nodeid"] == "gamma"
@@ -298,8 +297,8 @@ async def test_two_modules_share_a_host_and_each_request_has_its_own_answer(
                 try:
                     vectors = await embed(side.lanes, found[done % len(found)], key, [first, done])
                 except LaneFailed as error:
-                    assert error.error.code == Code.LANE_BUSY
-                    assert not error.begun
+                    if error.error.code != Code.LANE_BUSY or error.begun:
+                        raise
                     busy += 1
                     continue
                 assert numbers(vectors) == pytest.approx(list(vector([first, done], "mean", False)))
