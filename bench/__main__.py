@@ -25,7 +25,6 @@ BENCHES = {
     "many_nodes": 1500,
     "tiny_bakes": 900,
     "worker_link": 120,
-    "worker_link": 300,
     "worker_engine": 300,
     "synapse_embeddings": 600,
     "synapse_latency": 300,
