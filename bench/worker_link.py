@@ -9,6 +9,7 @@ are asked for. Told too: how long from a worker's kill -9 to the next answer.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +33,19 @@ from bakemesh.worker.requests import Desk
 from bakemesh.worker.serving import Server
 from bakemesh.worker.transport import SocketChannel, connect
 from bakemesh.workerpool import Artifact, ModelKey, Pool, Settings, Share, WorkerPoolError
+from bakemesh.workerpool.settings import OUR_WORKER
 
 DIMS = 1 << 18
 TENSOR = bytes(4 * DIMS)  # 1 MiB
 NONCE = "5" * 32
+BARE = """
+import socket, struct, sys
+sock = socket.socket(socket.AF_UNIX)
+sock.connect(sys.argv[sys.argv.index("--socket") + 1])
+text = b'{"type":"HELLO"}'
+sock.sendall(struct.pack("<I", len(text)) + text)
+sock.recv(1)
+"""
 PONG = {"type": "PONG", "req_id": "", "rss_mb": 80.5, "models_loaded": 1}
 
 
@@ -245,6 +256,45 @@ async def killed_to_serving(pool: Pool, key: ModelKey, share: Share) -> float:
             return (time.perf_counter() - began) * 1000
 
 
+def started_to_hello(where: Path, command: Sequence[str]) -> float:
+    """Milliseconds from the start of this command to the whole of its HELLO; it is killed then."""
+    path = where / "hello.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        listener.settimeout(common.READY_S)
+        argv = [*command, "--socket", str(path), "--nonce", NONCE]
+        began = time.perf_counter()
+        pid = os.posix_spawn(argv[0], argv, os.environ)
+        try:
+            sock, _ = listener.accept()
+            with sock:
+                _exactly(sock, *struct.unpack("<I", _exactly(sock, 4)))
+                return (time.perf_counter() - began) * 1000
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            path.unlink()
+
+
+def starts(where: Path) -> dict[str, Callable[[], Any]]:
+    """Everybody who is started."""
+    commands = {
+        "bare": (sys.executable, "-c", BARE),
+        "fake engine": (*OUR_WORKER, "--engine", "fake"),
+    }
+    if importlib.util.find_spec("llama_cpp") is not None:
+        commands["llama engine"] = (*OUR_WORKER, "--engine", "llama")
+
+    def measured(command: Sequence[str]) -> Callable[[], Any]:
+        async def once() -> float:
+            return started_to_hello(where, command)
+
+        return once
+
+    return {name: measured(command) for name, command in commands.items()}
+
+
 async def main(count: int, rounds: int) -> None:
     """Prints what was found."""
     report = common.Report("worker_link")
@@ -278,10 +328,14 @@ async def main(count: int, rounds: int) -> None:
                     {name: _sync(*each) for name, each in sync.items()}
                     | {name: _waited(*each) for name, each in waiting.items()},
                 )
-                kills = [await killed_to_serving(pool, key, one) for _ in range(rounds)]
         finally:
             for each in (echo, worker, tensor):
                 each.close()
+        hellos = await common.rounds(2 * rounds + 1, starts(where))
+        # Of a worker as it is shipped: the still one above imports this whole bench first.
+        async with Pool(replace(settings, command=(*OUR_WORKER, "--engine", "fake"))) as pool:
+            key = (await pool.load(Artifact(path=file, digest="", format="fake"), UNVERIFIED)).key
+            kills = [await killed_to_serving(pool, key, one) for _ in range(rounds)]
     ratio = common.ratio
     report.claim(
         "empty request, the worker alone, in echoes", ratio(found["worker"], found["echo"]), at_most=1.5
@@ -296,8 +350,15 @@ async def main(count: int, rounds: int) -> None:
         ratio(found["bare tensor"], found["pool's tensor"]),
         at_least=0.7,
     )
+    report.claim(
+        "start to HELLO, fake engine, of a bare interpreter's",
+        ratio(hellos["fake engine"], hellos["bare"]),
+        at_most=4,
+    )
+    for name, took in hellos.items():
+        report.claim(f"start to HELLO, {name}, ms", statistics.median(took))
     report.claim("kill -9 to the next answer, ms (no model to load)", statistics.median(kills))
-    report.numbers = {"p50_us": found, "killed_to_serving_ms": kills}
+    report.numbers = {"p50_us": found, "started_to_hello_ms": hellos, "killed_to_serving_ms": kills}
     report.finish()
 
 
