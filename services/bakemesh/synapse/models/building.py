@@ -1,4 +1,4 @@
-"""Vocabularies as Hugging Face tokenizers: rebuilt from a GGUF's own tokens, or from a tokenizer.json beside it.
+"""Vocabularies as Hugging Face tokenizers: of a GGUF's own tokens, or of a tokenizer.json beside it.
 
 What is built adds no special token and parses none but those that the file calls user-defined: those stand
 for themselves in any text. Source: llama.cpp's src/llama-vocab.cpp, which the tests run beside it.
@@ -37,7 +37,7 @@ def build(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def beside(path: Path, vocabulary: Vocabulary) -> Tokenizer:
-    """The tokenizer.json of that path, proven to have the same words under the same ids. Raises ModelRefused."""
+    """The tokenizer.json at `path`, if it has the same words under the same ids. Raises ModelRefused."""
     try:
         found = load(path)
     except ValueError as error:

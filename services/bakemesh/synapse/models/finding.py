@@ -9,16 +9,17 @@ from bakemesh.protocol.inference.errors import Code
 from bakemesh.synapse.models import fake
 from bakemesh.synapse.models.errors import ModelRefused
 
-_BESIDE = "tokenizer.json"
+_TOKENIZER, _TEMPLATE = "tokenizer.json", "chat_template.jinja"
 _SUFFIXES = (".gguf", fake.SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`tokenizer`: a tokenizer.json in the model's folder."""
+    """`tokenizer`, `template`: a tokenizer.json and a chat_template.jinja in the model's folder."""
 
     model: Path
     tokenizer: Path | None
+    template: Path | None
 
     @property
     def fake(self) -> bool:
@@ -32,8 +33,10 @@ def find(path: Path) -> Found:
         model = _in_folder(path) if path.is_dir() else path
         if not model.is_file():
             raise ModelRefused(Code.ARTIFACT_INVALID, f"{path}: there is no such file")
-        beside = model.parent / _BESIDE
-        return Found(model, beside if beside.is_file() else None)
+        tokenizer, template = (
+            each if (each := model.parent / name).is_file() else None for name in (_TOKENIZER, _TEMPLATE)
+        )
+        return Found(model, tokenizer, template)
     except (OSError, ValueError) as error:
         raise ModelRefused(Code.ARTIFACT_INVALID, f"{path} cannot be read: {error}") from error
 

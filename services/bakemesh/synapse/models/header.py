@@ -46,7 +46,7 @@ class HeaderBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """`shape` as the file has it, the contiguous dimension first; `offset`, in the file, and `size` in bytes."""
+    """`shape` as the file has it, the contiguous dimension first; `offset` in the file, `size`: bytes."""
 
     name: str
     type: GGMLQuantizationType
@@ -57,8 +57,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`values`: numbers, texts, lists of texts, numpy arrays. `keys_begin` … `keys_end`: the bytes of all keys
-    and values; `data`: where the tensors begin."""
+    """`values`: numbers, texts, lists of texts, numpy arrays. `keys_begin` … `keys_end`: the bytes of all
+    keys and values; `data`: where the tensors begin."""
 
     version: int
     values: dict[str, Any]

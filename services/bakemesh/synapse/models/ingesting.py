@@ -13,7 +13,7 @@ from bakemesh.synapse.models import isolating
 from bakemesh.synapse.models.finding import Found
 from bakemesh.synapse.models.inspecting import VOCABULARY, WEIGHTS
 from bakemesh.synapse.models.manifest import Manifest
-from bakemesh.synapse.models.templates import problem_of
+from bakemesh.synapse.models.templates import LONGEST_TEMPLATE, problem_of
 from bakemesh.synapse.models.weights import fast_bf16
 
 
@@ -54,14 +54,23 @@ class Ingest:
             "format": "gguf",
             "template_problem": None,
         }
+        template = entries["template"] = self._template() or read["template"]
         entries["tokenizer"] = {**read["tokenizer"], "digest": self._keep(into / VOCABULARY)}
         if entries.pop("converted"):
             entries["bytes"] = (into / WEIGHTS).stat().st_size
             entries["digest"] = self._keep(into / WEIGHTS)
             entries["weights"] = f"bf16 of {read['weights']}"
-        if read["template"] is not None:
-            entries["template_problem"] = problem_of(read["template"], read["texts"])
+        if template is not None:
+            entries["template_problem"] = problem_of(template, read["texts"])
         return Manifest.from_json(entries)
+
+    def _template(self) -> str | None:
+        """What lies beside the model goes before what is in it."""
+        path = self.found.template
+        if path is None:
+            return None
+        with path.open("rb") as file:
+            return file.read(LONGEST_TEMPLATE + 1).decode("utf-8", "replace")
 
     def _keep(self, file: Path) -> str:
         with self.cache.stage(file) as staged:

@@ -1,11 +1,11 @@
-"""Reads a model's file in a process of its own: `python -m bakemesh.synapse.models.inspecting`, see `isolating`.
+"""Reads a model's file, in a process of its own (see `isolating`).
 
     stdin    {"path", "file", "beside", "config", "into", "bf16"}
     stdout   {"progress": [stage, done, total]}*, then {"found": {…}} or {"refused": [code, message]}
 
 Into the folder `into` it writes the vocabulary (VOCABULARY) and, where `bf16` asks for it and there is
-something to convert, the weights (WEIGHTS). A file that would keep it busy or fill the memory meets the limits
-that it sets to itself first.
+something to convert, the weights (WEIGHTS). A file that would keep it busy or fill the memory meets the
+limits that it sets to itself first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What follows from a header: whether the model can be used, what for, how. Pure.
 
-Rerankers are refused by name where the engine's scores would not be the model's (the same rules as a worker's,
-so that an ingest tells what a LOAD would): see `unfaithful`.
+Rerankers are refused by name where the engine's scores would not be the model's (the same rules as a
+worker's, so that an ingest tells what a LOAD would): see `unfaithful`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Kinds of vocabularies: the pair of `tokenizer.ggml.model` and `tokenizer.ggml.pre`.
 
-A kind is listed here when a test has shown, on a real vocabulary of it, that our ids are llama.cpp's. One that
-is not listed is refused by its name: a tokenizer that is nearly right gives vectors that are nearly wrong.
+A kind is listed here when a test has shown, on a real vocabulary of it, that our ids are llama.cpp's. One
+that is not listed is refused by its name: a tokenizer that is nearly right gives vectors that are nearly
+wrong.
 """
 
 from __future__ import annotations
@@ -40,14 +41,29 @@ BYTE_LEVEL: dict[str, Bytes] = {
     "starcoder": Bytes((r"\p{N}", _GPT2)),
     "refact": Bytes((r"\p{N}", _GPT2)),
     "command-r": Bytes((r"\p{N}", _GPT2)),
+    "mpt": Bytes((_GPT2,)),
+    "falcon": Bytes((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    "qwen35": Bytes(
+        (
+            rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+            r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        )
+    ),
 }
 SINGLE = ("bert", "llama")  # WordPiece and SentencePiece have one way to cut texts: their `pre` says nothing
 
 
 # Tokens that llama.cpp takes for control tokens by their text, whatever the file says.
-_CONTROL_BY_TEXT = frozenset(
-    ["</s>", "<EOT>", "<MID>", "<PAD>", "<PRE>", "<REPO>", "<SUF>", "<end_of_turn>", "<end_of_utterance>", "<eos>", "<fim-middle>", "<fim-pad>", "<fim-prefix>", "<fim-repo>", "<fim-suffix>", "<fim_middle>", "<fim_pad>", "<fim_prefix>", "<fim_suffix>", "<reponame>", "<turn|>", "<|calls|>", "<|call|>", "<|code_middle|>", "<|code_prefix|>", "<|code_suffix|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "<|eom_id|>", "<|eot_id|>", "<|file_sep|>", "<|fim_middle|>", "<|fim_pad|>", "<|fim_prefix|>", "<|fim_repo|>", "<|fim_suffix|>", "<|flush|>", "<|im_end|>", "<|middle|>", "<|prefix|>", "<|repo_name|>", "<|return|>", "<|suffix|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "<｜fim▁begin｜>", "<｜fim▁end｜>", "<｜fim▁hole｜>", "[EOS]", "[EOT]", "[PAD]", "[e~[", "_<EOT>", "▁<MID>", "▁<PRE>", "▁<SUF>"]
-)
+_CONTROL_WORDS = """
+</s> <EOT> <MID> <PAD> <PRE> <REPO> <SUF> <end_of_turn> <end_of_utterance> <eos> <fim-middle>
+<fim-pad> <fim-prefix> <fim-repo> <fim-suffix> <fim_middle> <fim_pad> <fim_prefix> <fim_suffix>
+<reponame> <turn|> <|calls|> <|call|> <|code_middle|> <|code_prefix|> <|code_suffix|>
+<|end_of_text|> <|endoftext|> <|end|> <|eom_id|> <|eot_id|> <|file_sep|> <|fim_middle|> <|fim_pad|>
+<|fim_prefix|> <|fim_repo|> <|fim_suffix|> <|flush|> <|im_end|> <|middle|> <|prefix|> <|repo_name|>
+<|return|> <|suffix|> <|tool_response> <｜end▁of▁sentence｜> <｜fim▁begin｜> <｜fim▁end｜> <｜fim▁hole｜>
+[EOS] [EOT] [PAD] [e~[ _<EOT> ▁<MID> ▁<PRE> ▁<SUF>
+"""
+_CONTROL_BY_TEXT = frozenset(_CONTROL_WORDS.split())
 _USER_BY_TEXT = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
 
 

@@ -29,8 +29,8 @@ KINDS = {name: f"gpt2/{name}" for name in BYTE_LEVEL} | {
     "llama-spm": "llama/default",
     "gemma": "llama/default",
 }
-# Characters that llama.cpp takes otherwise than BERT: three for spaces that are no text, one that has no meaning
-# to it, and its own mark for the beginning of a word.
+# Characters that llama.cpp takes otherwise than BERT: three that are spaces to it and no text to BERT, one that
+# it does not know, and its own mark for the beginning of a word.
 DIFFERENT = "\x0b\x0c\x85\u0a76\u2581"
 
 
@@ -116,7 +116,8 @@ def test_rendered_chats_have_the_same_ids(name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_embeddings_have_the_same_special_tokens(name: str) -> None:
-    lines = [line for line in LINES[:300] if line]
+    lines = [line for line in LINES[:300] if tokenizer(name).plain_ids(line)]
+    assert len(lines) > 250
     theirs = llama_tokenizer.ids(path_of(name), lines, add_special=True)
     ids, counts = tokenizer(name).embed_ids(lines)
     assert numbers(ids) == [token for line in theirs for token in line]
@@ -125,7 +126,9 @@ def test_embeddings_have_the_same_special_tokens(name: str) -> None:
 
 def test_a_byte_and_a_surrogate_that_are_no_text_do_no_harm() -> None:
     for name in KINDS:
-        assert numbers(tokenizer(name).plain_ids("a\ud800b\x00"))
+        assert numbers(tokenizer(name).plain_ids("a\ud800b\x00")) == numbers(
+            tokenizer(name).plain_ids("a?b\x00")
+        )
 
 
 # -- WordPiece
@@ -161,7 +164,7 @@ def test_word_pieces_are_llamas_where_it_does_as_bert(name: str) -> None:
     assert first_difference(name, ours, theirs, lines) is None
 
 
-@pytest.mark.parametrize("line", ["한국어", "के", "x" * 101])
+@pytest.mark.parametrize("line", ["한국어", "को", "x" * 101])
 def test_what_is_said_of_llama_is_true(line: str) -> None:
     """Where it does not fail any more, `as_bert` is to be loosened."""
     assert not as_bert(line)
