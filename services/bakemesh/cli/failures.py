@@ -41,6 +41,16 @@ _CODES: dict[str, Exit] = {
     "RecipeRefused": Exit.USAGE,
     "ReferenceFailed": Exit.USAGE,
     "NameRefused": Exit.USAGE,
+    "NoNode": Exit.UNREACHABLE,
+    "NodeGone": Exit.UNREACHABLE,
+    "ModelUnknown": Exit.USAGE,
+    "TooManyTokens": Exit.USAGE,
+    "BadRequest": Exit.USAGE,
+    "ArtifactInvalid": Exit.USAGE,
+    "ConfigInvalid": Exit.USAGE,
+    "Cancelled": Exit.CANCELLED,
+    "AnswerBroken": Exit.INTEGRITY,
+    "InferenceError": Exit.FAILED,
 }
 _INPUT_CODES = frozenset(
     {
@@ -61,6 +71,11 @@ _ADVICE = {
     "NodeUnreachable": "start one there (`bakemesh up`), or see `bakemesh nodes`",
     "AmbiguousComponent": "choose with --node",
     "AmbiguousRecipeID": "choose with --supervisor (and --node)",
+    "ModelUnknown": "take it in with `bakemesh ingest`, or see `bakemesh models`",
+    "TooManyTokens": "make it shorter, or let it be cut (--truncate)",
+    "DeadlineExceeded": "--deadline gives it longer",
+    "QueueFull": "try again later, or with a longer --deadline",
+    "ProbeRequired": "`bakemesh models probe` tries the model again",
     "AccessDenied": "give an identity with --creds, or the right name with --supervisor",
 }
 
