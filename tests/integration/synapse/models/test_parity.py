@@ -29,8 +29,8 @@ KINDS = {name: f"gpt2/{name}" for name in BYTE_LEVEL} | {
     "llama-spm": "llama/default",
     "gemma": "llama/default",
 }
-# Characters that llama.cpp takes otherwise than BERT: three that are spaces to it and no text to BERT, one that
-# it does not know, and its own mark for the beginning of a word.
+# Characters that llama.cpp takes otherwise than BERT: three that are spaces to it and no text to BERT, one
+# that it does not know, and its own mark for the beginning of a word.
 DIFFERENT = "\x0b\x0c\x85\u0a76\u2581"
 
 
