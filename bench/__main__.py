@@ -26,6 +26,7 @@ BENCHES = {
     "tiny_bakes": 900,
     "worker_link": 120,
     "worker_engine": 300,
+    "engine_builds": 600,
     "synapse_embeddings": 600,
     "synapse_latency": 300,
     "synapse_generation": 600,
