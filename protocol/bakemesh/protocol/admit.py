@@ -12,6 +12,7 @@ issuedby). Source: protocol/builder-v1.md, "Which messages are taken".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +34,7 @@ REPLY_HEADER = "Bakemesh-Reply"
 # JetStream puts these on what it hands out by itself: such a message is a copy, not somebody's publish.
 REPLAY_HEADERS = ("Nats-Stream", "Nats-Subject")
 _CONTROLS = (f"{CONTROL}.", f"{COMPONENT_CONTROL}.", f"{NODE_CONTROL}.")
+_NO_SUBJECT = re.compile(r"[ *>\t\r\n]").search
 _tuple = tuple.__new__
 
 
@@ -140,7 +142,7 @@ def _the_long_way(where: Subject, answer_to: str | None, payload: bytes | memory
 
 def _is_inbox(to: str) -> bool:
     # A wildcard or a blank would be no subject to publish to; the rest is for the server to judge.
-    return to.startswith(INBOX) and len(to) > len(INBOX) and not any(c in " *>\t\r\n" for c in to)
+    return to.startswith(INBOX) and len(to) > len(INBOX) and _NO_SUBJECT(to) is None
 
 
 def _undecodable(
