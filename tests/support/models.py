@@ -82,8 +82,18 @@ def bert_weights(segments: int = 2, seed: int = 7) -> Weights:
     return made
 
 
-def bert(path: Path, pooling: str = "mean", *, segments: int = 2, head: bool | None = None) -> Path:
-    """A BERT. `head`: with the classification head; as a reranker has one unless told otherwise."""
+def bert(
+    path: Path,
+    pooling: str = "mean",
+    *,
+    segments: int = 2,
+    head: bool | None = None,
+    frame: tuple[bool, bool] | None = None,
+) -> Path:
+    """A BERT. `head`: with the classification head; as a reranker has one unless told otherwise.
+
+    `frame`: its tokenizer is not WordPiece but one that goes by flags, as RoBERTa's: (add BOS, add SEP).
+    """
     weights = bert_weights(segments)
     if not (pooling == "rank" if head is None else head):
         weights = {name: value for name, value in weights.items() if not name.startswith("cls.")}
@@ -92,7 +102,14 @@ def bert(path: Path, pooling: str = "mean", *, segments: int = 2, head: bool | N
     writer.add_causal_attention(False)
     writer.add_pooling_type(gguf.PoolingType[pooling.upper()])
     writer.add_token_type_count(segments)
-    writer.add_tokenizer_model("bert")
+    if frame is None:
+        writer.add_tokenizer_model("bert")
+    else:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_scores([-float(index) for index in range(len(WORDS))])
+        writer.add_add_bos_token(frame[0])
+        writer.add_add_eos_token(True)
+        writer.add_add_sep_token(frame[1])
     writer.add_tokenizer_pre("default")
     writer.add_token_list([word if word in _MARKS else f"\u2581{word}" for word in WORDS])
     writer.add_token_types([gguf.TokenType.CONTROL if w in _MARKS else gguf.TokenType.NORMAL for w in WORDS])

@@ -409,6 +409,8 @@ async def test_no_worker_at_all_is_told_within_the_callers_time_with_the_reason(
         with pytest.raises(WorkerUnavailable, match="exit code 7"):
             await world.pool.embed(model.key, share([1]), call=Call(within_s=0.3))
         assert world.pool.health().queued == 0
+        assert not world.pool.health().models[0].quarantined
+        await eventually(lambda: world.pool.health().degraded, what="starts that fail to count for all work")
 
 
 async def test_a_slow_worker_is_no_hang_and_a_callers_own_deadline_kills_nobody(tmp_path):

@@ -37,6 +37,25 @@ def test_scores_are_the_logits_of_a_forward_pass_in_numpy(host: Host, folder: Pa
     assert np.argsort(found).tolist() == np.argsort(wanted).tolist()
 
 
+@pytest.mark.parametrize(
+    ("frame", "before", "between"),
+    [
+        ((True, True), [models.CLS], [models.SEP, models.SEP]),
+        ((True, False), [models.CLS], [models.SEP]),
+        ((False, False), [], [models.SEP]),
+    ],
+)
+def test_pairs_of_other_tokenizers_have_the_special_tokens_that_the_file_asks_for(
+    host: Host, tmp_path: Path, frame: tuple[bool, bool], before: list[int], between: list[int]
+) -> None:
+    ref = load(host, models.bert(tmp_path / "flags.gguf", "rank", segments=1, frame=frame))
+    weights = models.bert_weights(segments=1)
+    wanted = [
+        bert.score(weights, [*before, *QUERY, *between, *document, models.SEP]) for document in DOCUMENTS
+    ]
+    np.testing.assert_allclose(scores(host, ref, DOCUMENTS), wanted, atol=0.02)
+
+
 def test_scores_follow_the_candidates_whatever_their_order_and_number(host: Host, folder: Path) -> None:
     ref = load(host, folder / "rank.gguf")
     found = scores(host, ref, DOCUMENTS)
