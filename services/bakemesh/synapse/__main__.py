@@ -40,6 +40,8 @@ from bakemesh.workerpool import WorkerPoolError
 log = logging.getLogger(__name__)
 DONE, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 5
 CLOSE_S: Final = 1.0
+END_S: Final = 1.5  # of the shutdown time, for the end of the workers
+LEAST_GRACE_S: Final = 0.25
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -51,7 +53,7 @@ def of_component(start: ServiceStart) -> SynapseSettings:
         node_id=start.node_id,
         folder=start.data,
         parameters=parameters.read(start.parameters()),
-        grace_s=start.shutdown_s,
+        grace_s=max(LEAST_GRACE_S, start.shutdown_s - END_S),
     )
 
 

@@ -1,8 +1,8 @@
 """Every request that has not ended: by whom and by what id, how many bytes, and what is refused now.
 
 Guarantees: a request is here from when it is taken until its last answer; `bytes_inflight` is 0 when nothing
-is; one that comes while the module drains is answered `module_restarted` at once; the deadline of each ends
-it, whatever works on it. Left out: what is done about a request (the verbs).
+is; one that comes while the module drains is answered `module_restarted` at once. Left out: what is done
+about a request (the verbs), and its deadline (the core, and `texts` before that).
 """
 
 from __future__ import annotations

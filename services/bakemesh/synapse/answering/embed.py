@@ -6,6 +6,7 @@ The usual request, a few short texts, is read, asked and answered in plain callb
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import aclosing
 
 from bakemesh.protocol.inference.answers import Vectors
 from bakemesh.protocol.inference.errors import Code, error_of
@@ -60,7 +61,7 @@ async def _read(
 class Embedding:
     """One request that the core has. Raises Failed where it does not take it."""
 
-    __slots__ = ("_asked", "_at", "_counts", "_request", "_rows_each")
+    __slots__ = ("_ask", "_asked", "_at", "_counts", "_request", "_rows_each")
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Embedding:
         ask: Ask,
     ) -> None:
         manifest = known.model.manifest
-        self._at, self._request, self._counts = at, request, counts
+        self._at, self._request, self._counts, self._ask = at, request, counts, ask
         self._rows_each = rows_a_message(manifest.dims, at.most_bytes)
         if self._rows_each == 0:
             said = (
@@ -100,16 +101,18 @@ class Embedding:
                 self._give(rows)
         except Exception as error:  # noqa: BLE001 - the border: whatever it is, the caller is answered
             request.fail(error_from(error))
+            self._ask.cancel()
         if asked.over and not request.ended:
             request.fail(asked.error or NO_RESULT)
 
     async def all(self) -> None:
         """Answers, and waits where the link has too much to carry. Raises what `error_from` knows."""
         link = self._at.bus.link
-        async for rows in self._asked:
-            self._give(rows)
-            if link.crowded:
-                await link.settle()
+        async with aclosing(self._asked):
+            async for rows in self._asked:
+                self._give(rows)
+                if link.crowded:
+                    await link.settle()
 
     def _give(self, rows: Rows) -> None:
         counts, width = self._counts, rows.dims * F32

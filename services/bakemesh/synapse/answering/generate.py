@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 from bakemesh.protocol.inference.answers import Text, Token
 from bakemesh.protocol.inference.errors import Code, error_of
 from bakemesh.protocol.inference.requests import Generate
@@ -50,10 +52,11 @@ async def generate(at: Parts, request: Request, message: Generate) -> None:
     if message.stream:
         await _stream(at, request, known, message, ids, sampling, ask)
         return
-    pieces = at.core.generate(known.key, ids, message.maxtokens, sampling, ask, session=None, stream=False)
-    async for piece in pieces:
-        if isinstance(piece, pool.Text):
-            request.end(_text(request, piece))
+    asked = at.core.generate(known.key, ids, message.maxtokens, sampling, ask, stream=False)
+    async with aclosing(asked):
+        async for piece in asked:
+            if isinstance(piece, pool.Text):
+                request.end(_text(request, piece))
 
 
 async def _stream(
@@ -72,15 +75,19 @@ async def _stream(
             return LOADING
         return state
 
+    asked = at.core.generate(known.key, ids, message.maxtokens, sampling, ask)
     with at.streams.of(request, now) as stream:
-        async for piece in at.core.generate(known.key, ids, message.maxtokens, sampling, ask, session=None):
-            if isinstance(piece, pool.Token):
-                state = RUNNING
-                request.part(Token(request=request.id, index=piece.index, text=piece.text), stream.reply())
-                if at.bus.link.crowded:
-                    await at.bus.link.settle()
-            else:
-                request.end(_text(request, piece))
+        async with aclosing(asked):
+            async for piece in asked:
+                if isinstance(piece, pool.Token):
+                    state = RUNNING
+                    request.part(
+                        Token(request=request.id, index=piece.index, text=piece.text), stream.reply()
+                    )
+                    if at.bus.link.crowded:
+                        await at.bus.link.settle()
+                else:
+                    request.end(_text(request, piece))
 
 
 def _text(request: Request, end: pool.Text) -> Text:

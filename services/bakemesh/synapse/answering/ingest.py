@@ -16,9 +16,13 @@ from typing import Final
 
 from bakemesh.bus.errors import BusError
 from bakemesh.protocol.inference.answers import Ingested, Progress
+from bakemesh.protocol.inference.errors import Code, error_of
 from bakemesh.protocol.inference.requests import Ingest
+from bakemesh.synapse.answering.mapping import TAKEN_BACK
 from bakemesh.synapse.answering.request import Request
 from bakemesh.synapse.answering.shelf import Known, Shelf
+from bakemesh.synapse.parameters import is_alias
+from bakemesh.synapse.scheduling.asks import Failed
 
 VERB = "Ingest"
 A_SECOND: Final = 4
@@ -34,7 +38,12 @@ class Ingesting:
         self._one = asyncio.Lock()
 
     async def ingest(self, request: Request, message: Ingest) -> None:
-        """Answers one request. Raises what `error_from` knows."""
+        """Answers one request; one that is taken back is answered at once, and read to its end all the same.
+        Raises what `error_from` knows.
+        """
+        if not is_alias(request.alias):
+            raise Failed(error_of(Code.BAD_REQUEST, f"{request.alias!r} is no alias: it stands for none"))
+        request.on_cancel(lambda: request.fail(TAKEN_BACK))
         loop = asyncio.get_running_loop()
 
         def tell(stage: str, done: int, total: int) -> None:

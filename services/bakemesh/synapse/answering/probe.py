@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bakemesh.protocol.inference.answers import Probed
 from bakemesh.protocol.inference.requests import Probe
+from bakemesh.synapse.answering.mapping import TAKEN_BACK
 from bakemesh.synapse.answering.parts import Parts
 from bakemesh.synapse.answering.request import Request
 from bakemesh.workerpool.models import key_of
@@ -18,5 +19,6 @@ async def probe(at: Parts, request: Request, message: Probe) -> None:
     if message.config is not None:
         config = {str(name): str(value) for name, value in message.config.items()}
         key = key_of(known.model.artifact, config)
+    request.on_cancel(lambda: request.fail(TAKEN_BACK))
     free = await at.core.probe(key)
     request.end(Probed(request=request.id, state="ok" if free else "quarantined"))

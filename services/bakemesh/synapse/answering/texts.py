@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from bakemesh.protocol.inference.errors import Code, error_of
+from bakemesh.synapse.answering.mapping import TAKEN_BACK
 from bakemesh.synapse.answering.request import Request
 from bakemesh.synapse.answering.shelf import Known
 from bakemesh.synapse.scheduling.asks import Failed
@@ -54,7 +55,7 @@ class Texts:
         making.cancel()
         making.add_done_callback(_looked_at)
         if request.cancelled:
-            raise Failed(error_of(Code.CANCELLED, "the caller took it back"))
+            raise Failed(TAKEN_BACK)
         raise Failed(error_of(Code.DEADLINE_EXCEEDED, "the caller's time was over while its texts were read"))
 
     async def warm(self, known: Known) -> None:
