@@ -30,29 +30,34 @@ def ids(
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
-def knows(architecture: str, folder: Path) -> bool:
-    """Whether the engine has that architecture."""
+def known(architectures: Sequence[str], folder: Path) -> set[str]:
+    """Those that the engine has."""
     import gguf
 
-    path = folder / f"{architecture}.gguf"
-    writer = gguf.GGUFWriter(str(path), architecture)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
+    paths = []
+    for name in architectures:
+        paths.append(folder / f"{name}.gguf")
+        writer = gguf.GGUFWriter(str(paths[-1]), name)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.close()
     run = subprocess.run(
-        [sys.executable, "-m", "support.llama_tokenizer", str(path)],
-        input="",
+        [sys.executable, "-m", "support.llama_tokenizer", *map(str, paths)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         cwd=Path(__file__).parent.parent,
     )
-    return "unknown model architecture" not in run.stderr
+    # Each of them is refused: a known one for what it lacks.
+    parts = run.stderr.split("NEXT\n")[1:]
+    assert len(parts) == len(paths), run.stderr[-1000:]
+    told = zip(architectures, parts, strict=True)
+    return {name for name, said in told if "unknown model architecture" not in said}
 
 
-def main(path: str) -> None:
-    """Answers until its input ends."""
+def main(path: str, *more: str) -> None:
+    """Answers until its input ends; of several files, only tries to load each."""
     import llama_cpp.llama_cpp as api
 
     @api.llama_log_callback  # type: ignore[untyped-decorator]
@@ -65,6 +70,11 @@ def main(path: str) -> None:
     api.llama_backend_init()
     params = api.llama_model_default_params()
     params.vocab_only = True
+    for each in (path, *more) if more else ():
+        sys.stderr.write("NEXT\n")
+        api.llama_model_load_from_file(each.encode(), params)
+    if more:
+        return
     model = api.llama_model_load_from_file(path.encode(), params)
     if not model:
         sys.exit("it cannot be loaded")
@@ -79,4 +89,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -120,7 +120,7 @@ def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, *
         raise ValueError("tojson takes ensure_ascii, separators, sort_keys and an indent up to 16")
     pieces, length = [], 0
     for piece in json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, **options).iterencode(value):
-        length += len(piece)
+        length += max(len(piece), 64)  # a list in a list in a list has many short pieces
         Bounded.fits(length)
         pieces.append(piece)
     return "".join(pieces)
