@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def test_real_templates_render_as_they_do_without_bounds() -> None:
         plain.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
         plain.globals["raise_exception"] = lambda message: pytest.fail(message)
         plain.globals["strftime_now"] = lambda pattern: datetime.datetime.now().strftime(pattern)
-        if "generation %}" in source:
+        if re.search(r"{%-?\s*generation", source):
             continue  # a tag of its own
         wanted = plain.from_string(source).render(messages=CHAT, add_generation_prompt=True, **TEXTS)
         assert ours == wanted, path.name
