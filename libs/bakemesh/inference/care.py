@@ -92,6 +92,7 @@ async def ingest(
                     progress(IngestProgress(answer.stage, answer.done, answer.total))
                 continue
             taken = expected(answer, answers.Ingested, job.carried_by)
+            carrier.nodes.has(job.carried_by, taken.alias)
             return Ingested(job.carried_by, taken.alias, taken.digest, taken.manifest)
     raise AssertionError("a request ends with its last answer")
 

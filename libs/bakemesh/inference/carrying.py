@@ -39,6 +39,7 @@ from bakemesh.protocol.inference.errors import Code
 from bakemesh.protocol.inference.requests import Cancel
 from bakemesh.protocol.message import Message
 from bakemesh.protocol.subjects import ANY_NODE, SYNAPSE_STATUS
+from bakemesh.telemetry import OFF, TRACEPARENT, SpanKind, Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,15 @@ class Carrier:
     request is declined.
     """
 
-    def __init__(self, bus: Bus, *, retry: bool = True, draw: Callable[[], float] = random.random) -> None:
-        self._bus, self._retry, self._draw = bus, retry, draw
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        retry: bool = True,
+        telemetry: Telemetry = OFF,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._bus, self._retry, self._telemetry, self._draw = bus, retry, telemetry, draw
         self.nodes = Nodes()
         self._flights: set[Flight] = set()
         self._cancels: set[asyncio.Task[None]] = set()
@@ -120,10 +128,31 @@ class Carrier:
 
     # -- one request
 
-    async def carry(self, job: Job) -> AsyncGenerator[Answer, None]:
+    def carry(self, job: Job) -> AsyncGenerator[Answer, None]:
         """The answers of the node that does it, the last one last. Raises one InferenceError, or the bus's
         error. Close it (`contextlib.aclosing`) where it is left early.
         """
+        return self._traced(job) if self._telemetry.on else self._carry(job, None)
+
+    async def _traced(self, job: Job) -> AsyncGenerator[Answer, None]:
+        """As `carry`, with a span from the first try to the last answer."""
+        verb = job.verb.TYPE.rpartition(".")[2]
+        span = self._telemetry.span(f"ask {verb}", SpanKind.CLIENT, attributes={"model": job.alias})
+        problem: str | None = "left early"
+        try:
+            async with aclosing(self._carry(job, span.traceparent)) as answers:
+                async for answer in answers:
+                    yield answer
+            problem = None
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            span.note({"node": job.carried_by})
+            span.end(problem)
+
+    async def _carry(self, job: Job, traceparent: str | None) -> AsyncGenerator[Answer, None]:
+        headers = None if traceparent is None else {TRACEPARENT: traceparent}
         declined: dict[str, InferenceError] = {}
         attempt = rounds = 0
         while True:
@@ -135,7 +164,7 @@ class Carrier:
             flight = await self._depart(job, target, attempt)
             begun = False
             try:
-                await flight.send()
+                await flight.send(headers)
                 while True:
                     answer = await flight.next()
                     begun = begun or type(answer) is Token

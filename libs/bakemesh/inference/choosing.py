@@ -1,12 +1,15 @@
 """Which node gets the next request: pure, `draw` (0 to 1) is the only chance in it.
 
-The node where the work would be done first is preferred, in proportion to how sure that is. A node's wait is
-what its last Status said, less the time since, plus what this client has sent there itself. Where others
-send too that forecast errs; each Status shows by how much. What it errs by on average (`bias`) is added to
-it, more of it the older the Status is; what it errs by beyond that (`doubt`) is the measure within which
-nodes count as equal, and among equals a node is drawn in proportion to its rate. A client that is alone errs
-little and chooses nearly always the best; a thousand that know nothing of each other do not run after the
-same node.
+The node where the work would be done first is preferred, in proportion to how sure that is. Of the time that
+the work itself takes a quarter counts: would each caller mind his own end alone, the fastest node would have
+a queue while a slower one idles, and all would end later (the simulation in the tests shows it).
+
+A node's wait is what its last Status said, less the time since, plus what this client has sent there itself.
+Where others send too that forecast errs; each Status shows by how much. What it errs by on average (`bias`)
+is added to it, more of it the older the Status is; what it errs by beyond that (`doubt`) is the measure
+within which nodes count as equal, and among equals a node is drawn in proportion to its rate. A client that
+is alone errs little and chooses nearly always the best; a thousand that know nothing of each other do not
+run after the same node.
 
 Left out: which nodes may be asked at all (`nodes`).
 """
@@ -21,6 +24,7 @@ LEAST_DOUBT_S = 0.002  # a Status tells whole milliseconds, and takes one to com
 FIRST_DOUBT_S = 0.05  # of a node of which only one Status is known
 FIRST_EVERY_S = 0.25  # between two Status of a node that works
 LEARNS_S = 2.5  # how fast bias and doubt follow the errors
+OWN_WORK = 0.25  # how much the work's own time counts beside the wait for its begin
 NEAR = 4.0  # doubts by which a node may be later and still be drawn
 UNKNOWN_RATE = 1000.0  # tokens a second of a lane that has measured nothing yet
 LOAD_S = 1.0  # what bringing a model into memory counts as
@@ -38,9 +42,9 @@ class Load:
     rate: float
     doubt_s: float = LEAST_DOUBT_S
 
-    def done_s(self, tokens: float) -> float:
-        """In how many seconds so many more tokens would be done."""
-        return self.wait_s + tokens / self.rate
+    def counts_s(self, tokens: float) -> float:
+        """By what nodes are compared for so many tokens, in seconds."""
+        return self.wait_s + OWN_WORK * tokens / self.rate
 
 
 @dataclass(slots=True)
@@ -107,10 +111,10 @@ class Forecast:
 
 def choose(loads: Sequence[Load], tokens: float, draw: float) -> Load:
     """One of them, which must not be none; `draw`: evenly from [0, 1)."""
-    first = min(load.done_s(tokens) for load in loads)
+    first = min(load.counts_s(tokens) for load in loads)
     near = []
     for load in loads:
-        doubts = (load.done_s(tokens) - first) / max(LEAST_DOUBT_S, load.doubt_s)
+        doubts = (load.counts_s(tokens) - first) / max(LEAST_DOUBT_S, load.doubt_s)
         if doubts <= NEAR:
             near.append((load, load.rate * math.exp(-doubts)))
     point = draw * sum(weight for _, weight in near)

@@ -29,6 +29,7 @@ Source: protocol/inference-v1.md, section 4.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from bakemesh.protocol.inference.errors import PERMANENT, TRANSIENT, Code, ErrorObject, error_of
@@ -237,6 +238,20 @@ _CLASSES: dict[str, type[InferenceError]] = {
 def raised(error: ErrorObject, node_id: str | None = None) -> InferenceError:
     """The exception for an error object."""
     return _CLASSES.get(error.code, OtherFailure)(error, node_id)
+
+
+def of_call(error: InferenceError, first: int) -> InferenceError:
+    """The error of a request whose items begin with item `first` of the call, as the call's own."""
+    item = error.details.get("item")
+    if not first or type(item) is not int:
+        return error
+    place = first + item
+    told = replace(
+        error.error,
+        message=f"{error.error.message}; that is item {place} of the call",
+        details={**error.details, "item": place},
+    )
+    return type(error)(told, error.node_id)
 
 
 def refused(code: Code, message: str, **details: Any) -> InferenceError:

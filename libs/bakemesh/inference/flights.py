@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from typing import TypeVar
 
 from bakemesh.bus import Bus
@@ -71,9 +72,9 @@ class Flight:
         """The request's envelope id."""
         return self._conversation.id
 
-    async def send(self) -> None:
+    async def send(self, headers: Mapping[str, str] | None = None) -> None:
         """Sends it. Raises NotConnected, BusClosed."""
-        await self._conversation.send()
+        await self._conversation.send(headers)
 
     async def next(self) -> Answer:
         """The next answer. Raises the InferenceError, or the bus's error, that ended it."""

@@ -80,6 +80,11 @@ class Nodes:
                 del self._nodes[node.node_id]
         return fallen
 
+    def has(self, node_id: str, alias: str) -> None:
+        """The node said so itself; its next Status does too, a moment later."""
+        if node := self._nodes.get(node_id):
+            node.models |= {alias}
+
     def unreachable(self, node_id: str) -> None:
         """Nobody listens there: not asked again before its next Status."""
         if node := self._nodes.get(node_id):

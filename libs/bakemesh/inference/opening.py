@@ -13,6 +13,7 @@ from bakemesh.inference.errors import Closed
 from bakemesh.inference.nodes import Node
 from bakemesh.inference.results import Usage
 from bakemesh.protocol import names
+from bakemesh.telemetry import OFF, Telemetry
 
 DEADLINE_S = 60.0
 
@@ -23,10 +24,19 @@ class Client:
     `bus`: one that exists, which is left open at the end, or the settings of a connection of one's own
     (`connect` makes them). `deadline_s`: of calls that give none. `retry`: whether a request that a node
     declined (its queue is full, it does not have the model) is tried on another one, or again later, while
-    its time lasts; without, the first refusal is raised.
+    its time lasts; without, the first refusal is raised. `telemetry`: gets a span of each request, which the
+    node's own are below.
     """
 
-    def __init__(self, bus: Bus | BusSettings, *, deadline_s: float = DEADLINE_S, retry: bool = True) -> None:
+    def __init__(
+        self,
+        bus: Bus | BusSettings,
+        *,
+        deadline_s: float = DEADLINE_S,
+        retry: bool = True,
+        telemetry: Telemetry = OFF,
+    ) -> None:
+        self._telemetry = telemetry
         self.usage = Usage()  # of all calls
         self._settings = bus if isinstance(bus, BusSettings) else None
         self._bus = None if isinstance(bus, BusSettings) else bus
@@ -46,6 +56,7 @@ class Client:
         connect_timeout_s: float = 5.0,
         deadline_s: float = DEADLINE_S,
         retry: bool = True,
+        telemetry: Telemetry = OFF,
     ) -> Self:
         """A client with a connection of its own, made on entering `async with` (or by `open`).
 
@@ -60,7 +71,7 @@ class Client:
             tls=tls,
             connect_timeout_s=connect_timeout_s,
         )
-        return cls(settings, deadline_s=deadline_s, retry=retry)
+        return cls(settings, deadline_s=deadline_s, retry=retry, telemetry=telemetry)
 
     async def open(self) -> Self:
         """Connects and listens to the nodes' Status. Raises the bus's errors; nothing is left open then."""
@@ -70,7 +81,7 @@ class Client:
         if self._settings is not None:
             self._bus = await Bus.connect(self._settings)
         try:
-            self._carrier = Carrier(self.bus, retry=self._retry)
+            self._carrier = Carrier(self.bus, retry=self._retry, telemetry=self._telemetry)
             await self._carrier.start()
         except BaseException:
             await self.close()

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(slots=True)
 class Usage:
     """Counts that calls add to. `prompt`: tokens read, special ones included; `generated`: tokens made, the
-    end token not counted; `requests`: messages that got a result.
+    end token not counted; `requests`: messages that got a result; `nodes`: how many of them, by NodeID.
     """
 
     prompt: int = 0
     generated: int = 0
     requests: int = 0
+    nodes: Counter[str] = field(default_factory=Counter)
 
     @property
     def total(self) -> int:
         """Tokens read and made."""
         return self.prompt + self.generated
 
-    def add(self, prompt: int, generated: int = 0) -> None:
+    def add(self, node_id: str, prompt: int, generated: int = 0) -> None:
         """One more request."""
+        self.nodes[node_id] += 1
         self.prompt += prompt
         self.generated += generated
         self.requests += 1

@@ -28,7 +28,7 @@ from bakemesh.inference.asking import (
 )
 from bakemesh.inference.carrying import Job, all_of
 from bakemesh.inference.cutting import cut, room_for, text_size
-from bakemesh.inference.errors import refused
+from bakemesh.inference.errors import InferenceError, of_call, refused
 from bakemesh.inference.flights import expected
 from bakemesh.inference.gathering import Array, Part, Rows, Stream, scores_of
 from bakemesh.inference.opening import Client
@@ -75,10 +75,13 @@ class Inference(Client):
 
         async def one(piece: range, job: Job) -> None:
             part = Part(rows, piece)
-            async with aclosing(self._running.carry(job)) as found:
-                async for answer in found:
-                    part.add(expected(answer, answers.Vectors, job.carried_by), job.carried_by)
-            self._used(options, part.tokens)
+            try:
+                async with aclosing(self._running.carry(job)) as found:
+                    async for answer in found:
+                        part.add(expected(answer, answers.Vectors, job.carried_by), job.carried_by)
+            except InferenceError as error:
+                raise of_call(error, piece.start) from None
+            self._used(options, job, part.tokens)
 
         await all_of(one(piece, job) for piece, job in zip(pieces, jobs, strict=True))
         return rows.result()
@@ -114,10 +117,13 @@ class Inference(Client):
         scores = Rows(len(texts))
 
         async def one(piece: range, job: Job) -> None:
-            answer = await self._running.only(job, answers.Scores)
+            try:
+                answer = await self._running.only(job, answers.Scores)
+            except InferenceError as error:
+                raise of_call(error, piece.start) from None
             found = scores_of(answer, len(piece), job.carried_by)
             scores.at(job.carried_by, 1)[piece.start : piece.stop, 0] = found
-            self._used(options, answer.ntokens)
+            self._used(options, job, answer.ntokens)
 
         await all_of(one(piece, job) for piece, job in zip(pieces, jobs, strict=True))
         return scores.result().reshape(-1)
@@ -183,7 +189,7 @@ class Inference(Client):
         return job
 
     def _ended(self, text: answers.Text, job: Job, options: CallOptions) -> Text:
-        self._used(options, text.nprompt, text.ngen)
+        self._used(options, job, text.nprompt, text.ngen)
         return Text(text.text, text.finishreason, text.nprompt, text.ngen, job.carried_by)
 
     # -- models and nodes
@@ -253,10 +259,10 @@ class Inference(Client):
             for message, weight in zip(messages, tokens, strict=True)
         ]
 
-    def _used(self, options: CallOptions, prompt: int, generated: int = 0) -> None:
-        self.usage.add(prompt, generated)
+    def _used(self, options: CallOptions, job: Job, prompt: int, generated: int = 0) -> None:
+        self.usage.add(job.carried_by, prompt, generated)
         if (usage := options.get("usage")) is not None:
-            usage.add(prompt, generated)
+            usage.add(job.carried_by, prompt, generated)
 
 
 def _prompt(prompt: str | Ids) -> dict[str, Any]:

@@ -26,8 +26,8 @@ draws = st.floats(0, 1, exclude_max=True)
 def test_it_is_one_of_them_and_never_one_that_is_surely_later(nodes: list[Load], tokens: float, draw: float):
     chosen = choose(nodes, tokens, draw)
     assert chosen in nodes
-    best = min(node.done_s(tokens) for node in nodes)
-    assert chosen.done_s(tokens) - best <= NEAR * max(LEAST_DOUBT_S, chosen.doubt_s) * (1 + 1e-9)
+    best = min(node.counts_s(tokens) for node in nodes)
+    assert chosen.counts_s(tokens) - best <= NEAR * max(LEAST_DOUBT_S, chosen.doubt_s) * (1 + 1e-9)
 
 
 @given(seconds, st.floats(0.1, 1e6), draws)
@@ -151,9 +151,9 @@ class World:
 
 @pytest.mark.parametrize("clients", [1, 4, 64])
 def test_at_80_percent_of_two_unlike_nodes_their_queues_are_alike(clients: int):
-    """Queue times counted in quanta of the slow node: medians within 1.5 times, or one quantum apart."""
+    """Medians within 1.5 times, or within a quarter of what one request takes on the slow node."""
     quantum = 20.0 / World.RATES[1]
     for seed in range(3):
         fast, slow = World(clients, seed).run(0.8, 120.0)
         low, high = sorted((fast, slow))
-        assert high <= 1.5 * low or high - low <= quantum, (clients, seed, fast, slow)
+        assert high <= 1.5 * low or high - low <= quantum / 4, (clients, seed, fast, slow)

@@ -126,3 +126,12 @@ def test_a_candidate_always_spoke_within_six_seconds_and_last_said_that_it_works
             at, said = last[each.node_id]
             assert now - at <= SILENT_S
             assert said == "ok"
+
+
+def test_a_model_that_was_taken_in_is_there_at_once():
+    nodes = Nodes()
+    nodes.has("nobody", "new")
+    nodes.heard(status(), 0.0)
+    nodes.has("a1", "new")
+    assert ids(nodes, "new") == ["a1"]
+    assert ids(nodes) == ["a1"]
