@@ -1,6 +1,7 @@
-"""Whether this node's Builder answers on its bus: exit code 0 or 1, and a line that says so. A health check.
+"""Whether this node's Builder (or the service BAKEMESH_PROBE: synapse, lanes) answers on its bus: exit code 0
+or 1, and a line that says so. A health check.
 
-Standard library only, so that one costs 30 ms of a core and not half a second: it asks `$SRV.PING.builder`
+Standard library only, so that one costs 30 ms of a core and not half a second: it asks `$SRV.PING.<service>`
 on the servers of BAKEMESH_NATS until one answer carries the node's id. Node and id come from BAKEMESH_NODE,
 else from `node.json` in the state folder. With a key (BAKEMESH_CREDS) nkeys signs. Left out: TLS.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 ANSWER_S = 3.0
+BUILDER = "builder"
 
 
 class Silent(Exception):
@@ -42,8 +44,8 @@ def credentials(nonce: str, seed_file: str) -> dict[str, str]:
     return {"nkey": pair.public_key.decode(), "sig": signed}
 
 
-def ask(url: str, wanted: str) -> None:
-    """Returns when the Builder of node `wanted` has answered. Raises Silent, OSError."""
+def ask(url: str, service: str, wanted: str) -> None:
+    """Returns when the service of node `wanted` has answered. Raises Silent, OSError."""
     parts = urlsplit(url if "//" in url else f"nats://{url}")
     deadline = time.monotonic() + ANSWER_S
     with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 4222), ANSWER_S) as link:
@@ -55,8 +57,10 @@ def ask(url: str, wanted: str) -> None:
         asked |= {"headers": True, "no_responders": True}
         if seed := os.environ.get("BAKEMESH_CREDS"):
             asked |= credentials(json.loads(greeting[5:]).get("nonce", ""), seed)
-        inbox = f"_INBOX.builder-{wanted}.probe{secrets.token_hex(8)}"
-        lines = (f"CONNECT {json.dumps(asked)}", f"SUB {inbox} 1", f"PUB $SRV.PING.builder {inbox} 0", "", "")
+        party = f"builder-{wanted}" if service == BUILDER else service
+        inbox = f"_INBOX.{party}.probe{secrets.token_hex(8)}"
+        question = f"PUB $SRV.PING.{service} {inbox} 0"
+        lines = (f"CONNECT {json.dumps(asked)}", f"SUB {inbox} 1", question, "", "")
         link.sendall("\r\n".join(lines).encode())
         while (left := deadline - time.monotonic()) > 0:
             link.settimeout(left)
@@ -66,24 +70,24 @@ def ask(url: str, wanted: str) -> None:
                 if told.get("metadata", {}).get("nodeid") == wanted:
                     return
             elif line.startswith(b"HMSG "):
-                raise Silent(f"no Builder at all answers at {url}")
+                raise Silent(f"no {service} at all answers at {url}")
             elif line.startswith(b"PING"):
                 link.sendall(b"PONG\r\n")
             elif not line or line.startswith(b"-ERR"):
                 raise Silent(f"{url}: {line.decode(errors='replace').strip() or 'the connection ended'}")
-    raise Silent(f"no answer from the Builder of {wanted} at {url}")
+    raise Silent(f"no answer from the {service} of {wanted} at {url}")
 
 
 def main() -> int:
     """Tries every server."""
-    wanted, problems = node_id(), []
+    service, wanted, problems = os.environ.get("BAKEMESH_PROBE", BUILDER), node_id(), []
     for url in os.environ.get("BAKEMESH_NATS", "nats://127.0.0.1:4222").split(","):
         try:
-            ask(url.strip(), wanted)
+            ask(url.strip(), service, wanted)
         except (Silent, OSError, ValueError) as error:
             problems.append(f"{url}: {error}")
         else:
-            print(f"the Builder of {wanted} answers at {url}")
+            print(f"the {service} of {wanted} answers at {url}")
             return 0
     print("; ".join(problems))
     return 1

@@ -16,8 +16,9 @@ wanted="$("$python" -c '
 import sys, tomllib
 project = tomllib.load(open(sys.argv[1], "rb"))
 extras = project["project"]["optional-dependencies"]
-for each in [*project["project"]["dependencies"], *extras["auth"], *extras["fast"], *extras.get(sys.argv[2], ()), *project["build-system"]["requires"]]:
-    print(each.partition(";")[0].strip().replace(" ", ""))' "$sources/pyproject.toml" "$engine")"
+for each in [*project["project"]["dependencies"], *extras["auth"], *extras["fast"], *extras["inference"], *extras["synapse"], *extras.get(sys.argv[2], ()), *project["build-system"]["requires"]]:
+    if not each.startswith("bakemesh["):
+        print(each.partition(";")[0].strip().replace(" ", ""))' "$sources/pyproject.toml" "$engine")"
 pip="$python -m pip --quiet --disable-pip-version-check"
 # This one has no wheel of its own on the index; it is Python alone, so any interpreter may build it.
 $pip wheel --no-deps --wheel-dir "$folder" nkeys

