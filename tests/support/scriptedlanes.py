@@ -270,9 +270,11 @@ class ScriptedLanes:
 
     def _crash(self, step: Step, *, crashed: bool = True) -> None:
         lane = self.lanes[step.lane]
-        lane.up, lane.loaded = False, set()
+        lane.loaded = set()
         step.outcome = CRASH
-        asyncio.get_running_loop().call_later(self.down_s, lambda: self.put(lane.name, up=True))
+        if self.down_s:
+            lane.up = False
+            asyncio.get_running_loop().call_later(self.down_s, lambda: self.put(lane.name, up=True))
         raise LaneFailed(error_of(Code.ENGINE_CRASHED, "as it was told", stage=step.stage), crashed=crashed)
 
 

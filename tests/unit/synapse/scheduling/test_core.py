@@ -154,6 +154,29 @@ def test_a_caller_whose_time_is_over_is_answered_at_once_and_its_items_are_not_r
     virtually(main())
 
 
+def test_what_cannot_end_in_time_any_more_when_its_turn_comes_is_not_begun():
+    async def main():
+        lanes = ScriptedLanes(token_s=0.01)
+        core = Core(lanes)
+        key = core.know(model())
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            await embed(core, key, [[1] * 100])
+        lanes.steps.clear()
+        began = loop.time()
+        first = asyncio.ensure_future(embed(core, key, [[1] * 100]))
+        await asyncio.sleep(0.01)
+        late = asyncio.ensure_future(outcome(embed(core, key, [[2] * 500], ask(6.5))))
+        await asyncio.sleep(0.01)
+        before = asyncio.ensure_future(embed(core, key, [[3] * 100], ask(priority=1)))
+        assert code(await late) == "deadline_exceeded"
+        assert loop.time() - began == pytest.approx(2, abs=0.1)
+        await asyncio.gather(first, before)
+        assert [step.tokens for step in lanes.runs()] == [100, 100]
+
+    virtually(main())
+
+
 def test_a_caller_that_leaves_while_it_runs_is_answered_at_once_and_the_lane_works_on():
     async def main():
         lanes = ScriptedLanes(token_s=0.01)
@@ -198,6 +221,37 @@ def test_what_a_crash_took_is_run_once_more_alone_and_elsewhere():
         assert runs[0].lane != runs[1].lane
         await asyncio.sleep(5)
         nothing_is_left(core)
+
+    virtually(main())
+
+
+def test_a_lane_that_is_back_at_once_is_not_given_what_crashed_it_where_there_is_another():
+    async def main():
+        said = iter([CRASH])
+        lanes = ScriptedLanes(
+            2, down_s=0, mishap=lambda step: next(said, None) if step.stage == "embed" else None
+        )
+        core = Core(lanes)
+        assert await embed(core, core.know(model()), [[1]]) == [vector([1])]
+        assert [step.lane for step in lanes.runs()] == ["l0", "l1"]
+
+    virtually(main())
+
+
+def test_bulk_that_runs_on_another_lane_is_not_one_that_waits():
+    async def main():
+        lanes = ScriptedLanes(2, token_s=0.002)  # a quantum takes a second
+        core = Core(lanes, Settings(max_queue_s=100))
+        key = core.know(model())
+        for lane in lanes.lanes:
+            lanes.put(lane, loaded={key})
+        asked = [(500, "bulk"), (200, "interactive"), (500, "bulk"), (200, "interactive")]
+        tasks = []
+        for tokens, work_class in asked:
+            tasks.append(asyncio.ensure_future(embed(core, key, [[7] * tokens], ask(work_class=work_class))))
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*tasks)
+        assert [step.tokens for step in lanes.runs()] == [500, 200, 200, 500]
 
     virtually(main())
 
@@ -337,6 +391,27 @@ def test_a_load_that_crashes_is_tried_once_more_and_one_that_is_refused_is_not(o
     virtually(main())
 
 
+def test_a_further_copy_that_cannot_be_loaded_is_nobody_s_loss():
+    async def main():
+        def mishap(step):
+            return ERR if step.stage == "load" and step.lane == "l1" else None
+
+        lanes = ScriptedLanes(2, mishap=mishap)
+        lanes.put("l0", loaded=set())
+        core = Core(lanes, Settings(max_queue_s=100))
+        key = core.know(model())
+
+        async def caller(number):
+            for _ in range(100):
+                assert await embed(core, key, [[number] * 50]) == [vector([number] * 50)]
+
+        await asyncio.gather(*(caller(number) for number in range(1, 33)))
+        loads = [step.lane for step in lanes.runs("load")]
+        assert loads == ["l0", "l1"]
+
+    virtually(main())
+
+
 def test_models_that_do_not_fit_together_take_turns_by_their_order():
     async def main():
         lanes = ScriptedLanes(2)
@@ -355,6 +430,19 @@ def test_models_that_do_not_fit_together_take_turns_by_their_order():
         await asyncio.gather(*(caller(number) for number in range(8)))
         assert code(await outcome(embed(core, core.know(model("huge", 3000)), [[1]]))) == "oom"
         nothing_is_left(core)
+
+    virtually(main())
+
+
+def test_a_model_that_waits_for_memory_is_not_overtaken_by_smaller_ones():
+    async def main():
+        lanes = ScriptedLanes(2, token_s=0.01)
+        core = Core(lanes, Settings(memory_bytes=3000, max_queue_s=100))
+        running = asyncio.ensure_future(embed(core, core.know(model("held", 2000)), [[1] * 300]))
+        await asyncio.sleep(0.2)
+        large, small = core.know(model("large", 2000)), core.know(model("small", 1000))
+        await asyncio.gather(running, *(embed(core, each, [[1]]) for each in (large, small)))
+        assert [step.model for step in lanes.runs("load")[1:]] == [large, small]
 
     virtually(main())
 
@@ -391,6 +479,7 @@ def test_a_stream_is_handed_through_and_ends_with_its_text_when_it_is_taken_back
             if len(found) == 3:
                 wishes.cancel()
         assert found[-1] == Text("1 1 1 ", 50, 3, "cancelled")
+        assert core._estimates.pace(key.id, "generate").runs == 2  # it says nothing of how long texts take
         assert code(await outcome(text(core, key, packed([[1] * 50])[1], ask(6)))) == "deadline_exceeded"
         await asyncio.sleep(1)
         assert core.status().busy == 0
