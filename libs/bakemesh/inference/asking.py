@@ -21,6 +21,7 @@ from bakemesh.protocol.errors import NameRefused
 from bakemesh.protocol.inference.errors import Code
 from bakemesh.protocol.inference.requests import WorkRequest
 from bakemesh.protocol.message import Message
+from bakemesh.protocol.subjects import NO_KEY
 
 Ids: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]]"
 Items: TypeAlias = "str | Sequence[str] | Sequence[Ids]"
@@ -102,9 +103,11 @@ def schema_of(schema: str | Mapping[str, Any] | None) -> str | None:
 def alias_of(model: str) -> str:
     """Raises BadRequest for what cannot be an alias."""
     try:
-        return names.check("alias", model)
+        if names.check("alias", model) != NO_KEY:
+            return model
     except NameRefused as error:
         raise refused(Code.BAD_REQUEST, f"model: {error}") from None
+    raise refused(Code.BAD_REQUEST, f"model: {model!r} stands for none; give an alias")
 
 
 def message_of(cls: type[M], entries: Mapping[str, Any]) -> M:

@@ -36,6 +36,7 @@ async def test_embedding_texts_and_ids(tmp_path: Path) -> None:
         assert found.shape == (300, 8)
         assert (found == vectors_of(TEXTS)).all()
         assert (usage.prompt, usage.generated, usage.requests, usage.total) == (900, 0, 1, 900)
+        assert usage.nodes == {"alpha": 1}
         ids = [[1, 2, 3], np.array([7], np.int32)]
         assert (await mesh.client.embed(ids, model="mini") == vectors_of([[1, 2, 3], [7]])).all()
         assert (await mesh.client.embed("one", model="mini") == vectors_of(["one"])).all()
@@ -177,6 +178,8 @@ async def test_an_unknown_model_lists_what_there_is_and_a_new_node_with_it_is_fo
             await mesh.client.embed(["x"], model="nope")
         with pytest.raises(BadRequest, match="model"):
             await mesh.client.embed(["x"], model="a.b")
+        with pytest.raises(BadRequest, match="'-' stands for none"):
+            await mesh.client.embed(["x"], model="-")
         with pytest.raises(ModelUnknown):
             await mesh.client.embed(["x"], model="nope", node="beta")
         mesh.modules["beta"].models["nope"] = "embed"
