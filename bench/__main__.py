@@ -31,6 +31,7 @@ BENCHES = {
     "synapse_latency": 300,
     "synapse_generation": 600,
     "synapse_core": 240,
+    "two_nodes": 240,
 }
 
 
