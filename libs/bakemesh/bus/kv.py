@@ -1,6 +1,7 @@
 """The hub's buckets, read and written from any server: a leaf's clients reach them by the hub's domain.
 
-Values are bytes, one revision a key. A key with a time to live vanishes by itself, without a marker.
+Values are bytes, one revision a key. A key with a time to live vanishes by itself, without a marker. Its time
+is looked at here too: a server that was killed may have keys again that had vanished, then for good.
 Compare-and-set is by the key's last revision. A write that was not acknowledged may have happened
 (StoreTimeout): read before writing again. Left out: watching (subscribe what is published beside it),
 history.
@@ -87,6 +88,12 @@ def seconds(time: str) -> float:
         return 0.0
 
 
+def _lives_s(ttl: str) -> float | None:
+    """What `_write` says of the time to live; None where it says nothing."""
+    number = ttl.removesuffix("s")
+    return float(number) if number.isdecimal() and number.isascii() else None
+
+
 class Bucket:
     """One bucket. Every method raises NotFound where the bucket does not exist, StoreUnavailable where the
     hub is out of reach, StoreTimeout, NotConnected, AccessDenied, and BusClosed.
@@ -108,13 +115,7 @@ class Bucket:
 
     async def get(self, key: str) -> Entry | None:
         """The key's entry; None where it has none, was deleted, or has expired."""
-        try:
-            found = await self._bus.hub_api.get_message(self._stream, last_of=self._prefix + key)
-        except NotFound as error:
-            if error.err_code == NO_MESSAGE:
-                return None
-            raise
-        return self._entry(found)
+        return await self._get(key, None)
 
     async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
         """Writes whatever is there; gives the revision. `ttl_s`: vanishes after that, rounded up to whole
@@ -158,28 +159,50 @@ class Bucket:
         info = await self._bus.hub_api.stream_info(self._stream, subjects_filter=self._prefix + ">")
         keys = (subject.removeprefix(self._prefix) for subject in info["state"].get("subjects") or {})
         wanted = sorted(key for key in keys if of(key))
+        now = seconds(str(info.get("ts", "")))
         found: dict[str, Entry] = {}
         for start in range(0, len(wanted), _AT_ONCE):
-            for entry in await asyncio.gather(*(self.get(key) for key in wanted[start : start + _AT_ONCE])):
+            some = wanted[start : start + _AT_ONCE]
+            for entry in await asyncio.gather(*(self._get(key, now) for key in some)):
                 if entry is not None:
                     found[entry.key] = entry
-        return Look(found, seconds(str(info.get("ts", ""))))
+        return Look(found, now)
 
     async def keys(self) -> list[str]:
         """Every key that has a value, in order."""
         return list(await self.entries())
 
+    async def _get(self, key: str, now: float | None) -> Entry | None:
+        """As `get`; `now` is the server's time where it is known."""
+        try:
+            found = await self._bus.hub_api.get_message(self._stream, last_of=self._prefix + key)
+        except NotFound as error:
+            if error.err_code == NO_MESSAGE:
+                return None
+            raise
+        return None if await self._is_over(found, now) else self._entry(found)
+
     async def _marker(self, key: str) -> int | None:
-        """The revision of a deleted key's marker, None where there is none."""
+        """The revision of what a key without a value left behind; None where it has one, or left nothing."""
         try:
             found = await self._bus.hub_api.get_message(self._stream, last_of=self._prefix + key)
         except NotFound:
             return None
-        return None if self._entry(found) else found.sequence
+        return found.sequence if await self._is_over(found, None) else None
 
-    def _entry(self, stored: Stored) -> Entry | None:
+    async def _is_over(self, stored: Stored, now: float | None) -> bool:
+        """Whether it was deleted, or its time to live is over, by the server's clock."""
         if OPERATION in stored.headers or "Nats-Marker-Reason" in stored.headers:
-            return None
+            return True
+        lives_s = _lives_s(stored.headers.get(TTL, ""))
+        if lives_s is None:
+            return False
+        if now is None:
+            info = await self._bus.hub_api.stream_info(self._stream)
+            now = seconds(str(info.get("ts", "")))
+        return now - seconds(stored.time) >= lives_s
+
+    def _entry(self, stored: Stored) -> Entry:
         key = stored.subject.removeprefix(self._prefix)
         return Entry(key, stored.payload, stored.sequence, seconds(stored.time))
 

@@ -15,10 +15,12 @@ import pytest
 from bakemesh.bus import Bucket, Bus
 from bakemesh.bus.claim import Claim, ClaimEvent, ClaimHeld, ClaimState, Lock, builder_claim
 from bakemesh.bus.errors import NotFound, StoreTimeout, StoreUnavailable, WrongSequence
+from bakemesh.protocol import storage
 from support.nats import HubAndLeaf, connect, hub_and_leaf, server
 from support.waiting import eventually
 
 NODES = "psyclone-nodes"
+ONE = b"1" * 300
 
 
 @dataclass
@@ -100,18 +102,46 @@ async def test_a_deleted_key_can_be_created_again_by_one_alone(tmp_path: Path) -
 
 async def test_a_key_vanishes_after_its_time_also_when_written_again(tmp_path: Path) -> None:
     async with pair(tmp_path) as two:
-
-        async def gone() -> bool:
-            return await two.hub.get("a") is None
-
         revision = await two.leaf.create("a", b"1", ttl_s=1)
         revision = await two.leaf.update("a", b"2", revision, ttl_s=1)
-        assert not await gone()
-        await eventually(gone, what="the key's end")
+        assert await two.hub.get("a") is not None
+        await eventually(lambda: _removed(two.hub_bus, "a"), what="the key's end")
+        assert await two.hub.get("a") is None
         with pytest.raises(WrongSequence) as wrong:
             await two.leaf.update("a", b"3", revision, ttl_s=1)
         assert wrong.value.last == 0
         await two.leaf.create("a", b"4")
+
+
+async def _removed(bus: Bus, key: str) -> bool:
+    """Whether the server itself has the key no more."""
+    stream = storage.bucket_stream(NODES)
+    info = await bus.hub_api.stream_info(stream, subjects_filter=storage.bucket_subject(NODES, key))
+    return not info["state"].get("subjects")
+
+
+async def test_a_key_whose_time_was_over_before_the_server_was_killed_stays_away(tmp_path: Path) -> None:
+    async with server(tmp_path) as nats:
+        async with connect(nats.url) as bus:
+            bucket = Bucket(bus, NODES)
+            await bucket.ensure()
+            ends, kept = await bucket.create("a", ONE, ttl_s=2), await bucket.create("b", ONE, ttl_s=60)
+            for _ in range(3):
+                ends = await bucket.update("a", ONE, ends, ttl_s=2)
+                kept = await bucket.update("b", ONE, kept, ttl_s=60)
+            await eventually(lambda: _removed(bus, "a"), what="the key's end")
+            for _ in range(100):
+                kept = await bucket.update("b", ONE, kept, ttl_s=60)
+        await nats.kill()
+        await nats.start()
+        async with connect(nats.url) as bus:
+            bucket = Bucket(bus, NODES)
+            assert not await _removed(bus, "a"), "the server has it again: this is what is tested"
+            assert await bucket.get("a") is None
+            assert {key: each.revision for key, each in (await bucket.entries()).items()} == {"b": kept}
+            heir = Claim(bucket, "a", "heir")
+            assert await heir.try_take()
+            await heir.release()
 
 
 async def test_a_hub_out_of_reach_is_told_and_comes_back(tmp_path: Path) -> None:
