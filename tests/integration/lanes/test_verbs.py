@@ -255,7 +255,7 @@ async def test_a_request_that_the_server_would_not_take_is_refused_with_both_siz
 
 async def test_the_host_shows_itself_among_the_services_with_its_counts(mine: Module) -> None:
     key = mine.know()
-    (lane, *_) = await mine.idle()
+    lane, _ = await mine.idle(2)
     for each in range(3):
         await embed(mine.lanes, lane, key, [each])
     answer = await mine.bus.link.ask("$SRV.STATS.lanes", b"", 5)
@@ -269,7 +269,7 @@ async def test_the_host_shows_itself_among_the_services_with_its_counts(mine: Mo
 
 
 async def test_a_status_with_another_nodes_name_is_not_believed(mine: Module) -> None:
-    (lane, *_) = await mine.idle()
+    lane, _ = await mine.idle(2)
     forged = m.LaneStatus(
         node="X", node_id="gamma", lane="lanes-w0", run="other", serial=1, state="closed", models=[]
     )
