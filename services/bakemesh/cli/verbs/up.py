@@ -47,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Its arguments."""
     parser.add_argument("psyspec", nargs="?", metavar="PSYSPEC", help="what is to run, on which nodes")
     parser.add_argument(
-        "--for", dest="for_s", type=float, metavar="SECONDS", help="stop by itself after so long"
+        "--for", dest="for_s", type=float, metavar="SECONDS", help="stop by itself so long after it was ready"
     )
     add_flags(parser)
 
