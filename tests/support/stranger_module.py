@@ -80,6 +80,7 @@ class Asked:
     alias: str
     id: bytes
     entries: dict[str, Any]
+    headers: dict[str, str]
 
 
 class Stranger:
@@ -184,7 +185,7 @@ class Stranger:
         assert (found["v"], found["type"], mesh) == (1, kind, self.mesh), found
         assert found["from"].count("@") == 1, found["from"]
         entries = {key.lower(): value for key, value in found["entries"].items()}
-        asked = Asked(kind.rpartition(".")[2], node, party, alias, found["id"], entries)
+        asked = Asked(kind.rpartition(".")[2], node, party, alias, found["id"], entries, msg.headers or {})
         self.asked.append(asked)
         self._cancels[asked.id] = asyncio.Event()
         self._spawn(self._serve(asked, msg.reply))
