@@ -9,7 +9,7 @@ JOBS   ?= 2
 .PHONY: help demo test check lint bench install engine wheel clean
 
 help:
-	@echo "make demo    a server and a Builder on this machine bake examples/hello/recipe.xml"
+	@echo "make demo    a server and a Builder on this machine bake examples/hello/recipe.xml; then real models answer"
 	@echo "make test    every test"
 	@echo "make check   format, lint, types, layers, schemas, then every test"
 	@echo "make engine  llama.cpp for this machine into the environment, built in 3 to 8 minutes (test makes it too)"
@@ -64,8 +64,13 @@ ENGINE   := $(if $(COMPILER),$(VENV)/.engine)
 
 # -- what one runs --------------------------------------------------------------------------------------------
 
-demo: $(VENV)/.demo
+demo: $(VENV)/.demo $(ENGINE)
 	@$(BIN)/python examples/hello/demo.py --state $(RUN)/demo
+ifeq ($(ENGINE),)
+	@echo "inference is left out: no C++ compiler is here to build llama.cpp with (on Debian: apt-get install g++)"
+else
+	@$(BIN)/python examples/inference/demo.py --state $(RUN)/demo-inference --models $(RUN)/models
+endif
 
 test: $(VENV)/.dev $(ENGINE)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests

@@ -38,7 +38,7 @@ Ask = Callable[[list[int]], Awaitable[int]]
 
 def prompt() -> list[int]:
     """Ids that were not asked before."""
-    return [2, *np.random.default_rng(next(_seeds)).integers(1000, 200_000, PROMPT - 1).tolist()]
+    return [1, *np.random.default_rng(next(_seeds)).integers(1000, 40_000, PROMPT - 1).tolist()]
 
 
 async def together(ask: Ask, callers: int) -> float:
@@ -106,7 +106,7 @@ def in_process() -> tuple[Ask, Callable[[list[int]], float]]:
     from bakemesh.worker.engines.llama import make
 
     engine = make()
-    path = models.chat(MODELS) / models.CHAT_FILE
+    path = models.chat(MODELS)
     with path.open("rb") as file:
         model = engine.load(file.fileno(), str(path), "gguf", {})
 
@@ -174,7 +174,7 @@ async def several(report: common.Report, where: Path, rounds: int) -> None:
         return
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(mesh(where, 2))
-        model = models.chat(MODELS) / models.CHAT_FILE
+        model = models.chat(MODELS)
         server: Any = await stack.enter_async_context(llama_server.running(model, *SETTINGS.split()))
         inference = await stack.enter_async_context(Inference.connect(url, name="bench"))
         timeout = aiohttp.ClientTimeout(total=300)

@@ -47,7 +47,7 @@ def items(low: int, high: int, vocabulary: int) -> tuple[list[int], bytes]:
 
 def prompt(length: int, seed: int) -> bytes:
     """Ids that a chat model reads like any others."""
-    return np.random.default_rng(seed).integers(1000, 200_000, length).astype("<i4").tobytes()
+    return np.random.default_rng(seed).integers(1000, 40_000, length).astype("<i4").tobytes()
 
 
 async def per_second(work: Work) -> float:
@@ -145,7 +145,7 @@ async def main(rounds: int) -> None:
         print(f"worker_engine: {error}")
         return
     report = common.Report("worker_engine")
-    embedder, chat = models.embedder(MODELS), models.chat(MODELS) / models.CHAT_FILE
+    embedder, chat = models.embedder(MODELS), models.chat(MODELS)
     async with common.folder() as where:
         settings = Settings(runtime_dir=where / "run", command=OUR_WORKER, budget=None)
         async with Pool(settings) as pool:

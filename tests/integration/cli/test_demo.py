@@ -11,7 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support import packages
 from support.commandline import TIMEOUT_S, bakemesh, environment
+from support.engine import need_engine
 
 ROOT = Path(__file__).parents[3]
 
@@ -56,6 +58,34 @@ def test_the_demo_ends_with_the_bakes_exit_code(tmp_path):
         check=False,
     )
     assert done.returncode == 1, done.stderr
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(900)
+def test_the_demo_of_inference_answers_with_real_models(tmp_path):
+    need_engine()
+    models = packages.cache() / "demo"
+    program = [sys.executable, str(ROOT / "examples" / "inference" / "demo.py")]
+    with packages.alone("demo"):
+        done = subprocess.run(
+            [*program, "--state", str(tmp_path / "demo"), "--models", str(models)],
+            capture_output=True,
+            text=True,
+            timeout=800,
+            env=environment(tmp_path),
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown, readme = done.stdout.splitlines(), "\n".join(blocks("console"))
+    for line in ("$ bakemesh up examples/inference/mesh.xml", " 1.000  The cat sits outside."):
+        assert any(each.endswith(line) or each == line for each in shown)
+        assert line in readme
+    alike = [float(line.split()[0]) for line in shown if line.endswith((".",)) and line[:3] in (" 0.", " 1.")]
+    assert alike[0] > alike[1] > 2 * alike[2] > 0
+    said = done.stdout.partition("Write one sentence about the sea.'\n")[2]
+    assert "sea" in said.splitlines()[0]
+    assert shown[-1] == "everything is stopped; the exit code is 0"
+    assert not (tmp_path / "demo" / "up.json").exists()
 
 
 def demo(home: Path) -> "subprocess.Popen[str]":

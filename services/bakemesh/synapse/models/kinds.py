@@ -39,6 +39,7 @@ BYTE_LEVEL: dict[str, Bytes] = {
     "llama-bpe": Bytes((rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}{_REST}",), whole=True, begins=True),
     "qwen2": Bytes((rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{_REST}",)),
     "starcoder": Bytes((r"\p{N}", _GPT2)),
+    "smollm": Bytes((r"\p{N}", _GPT2)),
     "refact": Bytes((r"\p{N}", _GPT2)),
     "command-r": Bytes((r"\p{N}", _GPT2)),
     "mpt": Bytes((_GPT2,)),

@@ -19,7 +19,7 @@ from bakemesh.synapse.models.kinds import BYTE_LEVEL, SINGLE, Vocabulary, vocabu
 from bakemesh.synapse.models.manifest import TokenizerFacts
 from bakemesh.synapse.models.tokenizing import Tokenizer
 from bakemesh.synapse.models.vocabulary import encoder, load
-from support import corpus, gemma, llama_tokenizer, minilm, packages, vocabularies
+from support import corpus, gemma, llama_tokenizer, minilm, packages, smollm, vocabularies
 from support.engine import need_engine
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
@@ -41,7 +41,7 @@ def _engine() -> None:
 
 @functools.cache
 def path_of(name: str) -> Path:
-    fetch = {"gemma": gemma.gguf, "minilm": lambda: minilm.once() / minilm.FILE}
+    fetch = {"gemma": gemma.gguf, "smollm": smollm.gguf, "minilm": lambda: minilm.once() / minilm.FILE}
     return packages.or_skip(fetch.get(name, lambda: vocabularies.gguf(name)))
 
 
