@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bakemesh.cli import link
@@ -114,6 +115,8 @@ class _Following:
         self._call, self._bus = call, supervisor.bus
         self._node, self._digest, self._waiting = node, digest, waiting
         self._news = asyncio.Event()
+        # What is heard before its Result was shown: the two come on ways of their own.
+        self._held: list[Callable[[], None]] | None = []
 
     async def __aenter__(self) -> _Following:
         from bakemesh.bus.errors import AccessDenied
@@ -137,7 +140,10 @@ class _Following:
             await subscription.stop()
 
     async def to_its_end(self, timeout: float) -> int:
-        """The exit code."""
+        """The exit code. What was heard meanwhile is shown now."""
+        held, self._held = self._held, None
+        for show in held or ():
+            show()
         try:
             async with asyncio.timeout(timeout):
                 while self._waiting:
@@ -153,6 +159,9 @@ class _Following:
         return Exit.DONE
 
     def _reconciled(self, delivery: Delivery) -> None:
+        if self._held is not None:
+            self._held.append(lambda: self._reconciled(delivery))
+            return
         message: Reconciled = delivery.received.message  # type: ignore[assignment]
         if message.digest != self._digest:
             return
@@ -165,6 +174,9 @@ class _Following:
             self._call.screen.say(f"node {message.node}: {changes(entries)}")
 
     def _failed(self, delivery: Delivery) -> None:
+        if self._held is not None:
+            self._held.append(lambda: self._failed(delivery))
+            return
         message: BakeOutcome = delivery.received.message  # type: ignore[assignment]
         if self._call.screen.machine:
             self._call.screen.event("failed", **message.entries())
