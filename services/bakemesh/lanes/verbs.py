@@ -12,7 +12,7 @@ from typing import Any
 
 from bakemesh.lanes.models import Models
 from bakemesh.protocol.inference import lanes as m
-from bakemesh.protocol.inference.answers import Answer, said
+from bakemesh.protocol.inference.answers import Answer
 from bakemesh.workerpool import (
     Artifact,
     BadRequest,
@@ -208,7 +208,7 @@ def _vectors(request: bytes, found: Sequence[Vectors | WorkerPoolError]) -> m.La
 
 def _entries(error: WorkerPoolError) -> dict[str, Any]:
     """The entries of an Error, as they are on the wire."""
-    message = m.LaneError(request=bytes(16), **said(error_object(error)))
+    message = m.LaneError.of(bytes(16), error_object(error))
     return {name: value for name, value in message.entries().items() if name != "request"}
 
 

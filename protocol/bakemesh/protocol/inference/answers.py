@@ -6,7 +6,7 @@ Before it may come: Vectors without `final`, Token, Progress, Alive.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -24,6 +24,41 @@ class Answer(Message):
     """Base of the answers."""
 
     request: RequestId
+
+
+class ErrorAnswer(Answer):
+    """Base of the errors of both protocols, of modules and of lanes: an ErrorObject as entries."""
+
+    code: str
+    error_class: str = Field(alias="class")
+    safe_to_retry_same_request: Flag
+    message: str
+    retry_after_ms: Count | None = None
+    details: TextMap | None = None
+
+    @classmethod
+    def of(cls, request: bytes, error: ErrorObject) -> Self:
+        """The message that says it."""
+        return cls(
+            request=request,
+            code=error.code,
+            error_class=error.kind,
+            safe_to_retry_same_request=error.safe_to_retry,
+            message=error.message,
+            retry_after_ms=error.retry_after_ms,
+            details=error.details or None,
+        )
+
+    def value(self) -> ErrorObject:
+        """What it says."""
+        return ErrorObject(
+            code=self.code,
+            message=self.message,
+            kind=self.error_class,
+            safe_to_retry=self.safe_to_retry_same_request,
+            retry_after_ms=self.retry_after_ms,
+            details=dict(self.details or {}),
+        )
 
 
 @registered
@@ -138,25 +173,10 @@ class Chunk(Answer):
 
 
 @registered
-class Error(Answer):
+class Error(ErrorAnswer):
     """There is no result; see `errors`."""
 
     TYPE: ClassVar[str] = f"{SYNAPSE}.Error"
-    code: str
-    error_class: str = Field(alias="class")
-    safe_to_retry_same_request: Flag
-    message: str
-    retry_after_ms: Count | None = None
-    details: TextMap | None = None
-
-    @classmethod
-    def of(cls, request: bytes, error: ErrorObject) -> Self:
-        """The message that says it."""
-        return cls(request=request, **said(error))
-
-    def value(self) -> ErrorObject:
-        """What it says."""
-        return heard(self)
 
 
 @registered
@@ -184,27 +204,3 @@ class SynapseStatus(Message):
     models: Annotated[list[str], Field(fail_fast=True)]
     loaded: Annotated[list[str], Field(fail_fast=True)]
     version: str
-
-
-def said(error: ErrorObject) -> dict[str, Any]:
-    """The entries of an error message."""
-    return {
-        "code": error.code,
-        "error_class": error.kind,
-        "safe_to_retry_same_request": error.safe_to_retry,
-        "message": error.message,
-        "retry_after_ms": error.retry_after_ms,
-        "details": error.details or None,
-    }
-
-
-def heard(message: Any) -> ErrorObject:
-    """The error in an error message of either protocol."""
-    return ErrorObject(
-        code=message.code,
-        message=message.message,
-        kind=message.error_class,
-        safe_to_retry=message.safe_to_retry_same_request,
-        retry_after_ms=message.retry_after_ms,
-        details=dict(message.details or {}),
-    )

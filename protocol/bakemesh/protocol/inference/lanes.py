@@ -10,13 +10,12 @@ quarantines are the lane host's, beside the process. Source: protocol/inference-
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from bakemesh.protocol.builder.messages import Count, Ordinal, TextMap
-from bakemesh.protocol.inference.answers import Answer, Maps, heard, said
-from bakemesh.protocol.inference.errors import ErrorObject
+from bakemesh.protocol.inference.answers import Answer, ErrorAnswer, Maps
 from bakemesh.protocol.inference.requests import Counts, RequestId, Stops
 from bakemesh.protocol.message import Flag, Message, Payload, registered
 from bakemesh.protocol.subjects import WORKER, WORKER_STATUS
@@ -240,25 +239,10 @@ class LaneDescribed(Answer):
 
 
 @registered
-class LaneError(Answer):
+class LaneError(ErrorAnswer):
     """As Psyclone.Synapse.Error; `details` has stage, signal, exit_code, output of a crash."""
 
     TYPE: ClassVar[str] = f"{WORKER}.Error"
-    code: str
-    error_class: str = Field(alias="class")
-    safe_to_retry_same_request: Flag
-    message: str
-    retry_after_ms: Count | None = None
-    details: TextMap | None = None
-
-    @classmethod
-    def of(cls, request: bytes, error: ErrorObject) -> Self:
-        """The message that says it."""
-        return cls(request=request, **said(error))
-
-    def value(self) -> ErrorObject:
-        """What it says."""
-        return heard(self)
 
 
 @registered
