@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_ERROR_CHARS = 200
 _TYPE = "io.nats.micro.v1.{}_response"
 
 
@@ -54,6 +55,28 @@ class Endpoint(Protocol):
     @property
     def last_error(self) -> str:
         """Why the last of them failed that did."""
+
+
+class Counts:
+    """An Endpoint whose owner counts: its requests are taken in a callback and answered later.
+
+    `busy_ns`: from each request to its last answer.
+    """
+
+    __slots__ = ("busy_ns", "errors", "last_error", "pattern", "queue", "requests")
+
+    def __init__(self, pattern: str, queue: str = "") -> None:
+        self.pattern, self.queue = pattern, queue
+        self.requests = self.errors = self.busy_ns = 0
+        self.last_error = ""
+
+    def ended(self, seconds: float, error: str | None) -> None:
+        """One of its requests did; `error`: why it failed, where it did."""
+        self.requests += 1
+        self.busy_ns += int(seconds * 1e9)
+        if error is not None:
+            self.errors += 1
+            self.last_error = error[:_ERROR_CHARS]
 
 
 class Announcement:

@@ -15,11 +15,11 @@ from functools import partial
 from typing import Final
 
 from bakemesh.bus import Bus
+from bakemesh.bus.discovery import Counts
 from bakemesh.bus.errors import BusError, MessageTooLarge, NotConnected
 from bakemesh.bus.replies import Presence
 from bakemesh.bus.sealing import payload_of
 from bakemesh.bus.verbs import Subscription
-from bakemesh.lanes.endpoint import Endpoint
 from bakemesh.lanes.pulling import PullFailed
 from bakemesh.lanes.status import Teller
 from bakemesh.lanes.verbs import TABLE, Asked, Verbs
@@ -56,19 +56,17 @@ class Desk:
         self._calls: dict[bytes, Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._heard: list[Subscription] = []
-        self.endpoints: list[Endpoint] = []
+        self.endpoints: list[Counts] = []
 
     async def open(self) -> None:
         """Takes requests from here on. Raises AccessDenied, NotConnected, BusClosed."""
         listening = []
         for lane in self._pool.lanes:
-            for (
-                verb
-            ) in WORKER_VERBS:  # one subject each: an identity's rights name the verbs, no pattern of them
+            for verb in WORKER_VERBS:  # one subject each: rights name the verbs, no pattern of them
                 wanted = pattern(
                     self._bus.mesh, f"{WORKER}.{verb}", node_id=self._node_id, key=self._keys[lane.name]
                 )
-                endpoint = Endpoint(wanted)
+                endpoint = Counts(wanted)
                 self.endpoints.append(endpoint)
                 take, refused = partial(self._take, lane, endpoint), partial(self._refused, endpoint)
                 listening.append(self._bus.subscribe(wanted, take, refused=refused))
@@ -84,7 +82,7 @@ class Desk:
 
     # -- what comes in
 
-    def _take(self, lane: Lane, endpoint: Endpoint, delivery: Delivery) -> None:
+    def _take(self, lane: Lane, endpoint: Counts, delivery: Delivery) -> None:
         message, reply = delivery.received.message, delivery.reply
         if isinstance(message, m.LaneCancel):
             if (call := self._calls.get(message.request)) is not None:
@@ -103,7 +101,7 @@ class Desk:
             endpoint.ended(time.perf_counter() - began, None)
         elif (error := self._not_now(lane, request)) is not None:
             self._post(reply, m.LaneError.of(request, error))
-            endpoint.ended(time.perf_counter() - began, error)
+            endpoint.ended(time.perf_counter() - began, str(error))
         else:
             assert isinstance(message, m.OfModel)
             within_s = None if message.deadlinems is None else message.deadlinems / 1000
@@ -124,12 +122,12 @@ class Desk:
             return error_object(error)
         return None
 
-    def _refused(self, endpoint: Endpoint, refusal: Refusal) -> None:
+    def _refused(self, endpoint: Counts, refusal: Refusal) -> None:
         if refusal.reply is None or refusal.id is None:
             return
         error = error_of(Code.BAD_REQUEST, refusal.detail)
         self._post(refusal.reply, m.LaneError.of(refusal.id, error))
-        endpoint.ended(0, error)
+        endpoint.ended(0, str(error))
 
     def _pong(self, lane: Lane, request: bytes) -> Message:
         health = lane.health(self._loop.time())
@@ -148,7 +146,7 @@ class Desk:
     async def _work(
         self,
         lane: Lane,
-        endpoint: Endpoint,
+        endpoint: Counts,
         message: m.OfModel,
         request: bytes,
         reply: str,
@@ -176,7 +174,7 @@ class Desk:
         if error is not None:
             answer = m.LaneError.of(request, stream.judged(error))
         await self._answer(reply, answer)
-        endpoint.ended(time.perf_counter() - began, error)
+        endpoint.ended(time.perf_counter() - began, None if error is None else str(error))
 
     async def _answer(self, reply: str, answer: Answer) -> None:
         try:

@@ -63,6 +63,9 @@ class ErrorObject:
     retry_after_ms: int | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
 
 def error_of(
     code: Code,

@@ -93,12 +93,13 @@ class Desk:
                 self._empty.set()
         self.bytes_inflight -= request.size
         took = self._clock() - request.began
-        request.endpoint.ended(took, error)
+        said = None if error is None else str(error)
+        request.endpoint.ended(took, said)
         if request.span is not None:
             told = {"verb": request.endpoint.verb, "outcome": "ok" if error is None else error.code}
             self._telemetry.count("synapse.requests", 1, told)
             self._telemetry.record("synapse.request.duration", took, told)
-            request.span.end(None if error is None else f"{error.code}: {error.message}")
+            request.span.end(said)
         self.changed()
 
     def cancel(self, party: str, id: bytes) -> None:  # noqa: A002

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from bakemesh.protocol.inference.errors import ErrorObject
+from bakemesh.bus.discovery import Counts
 
 
-class Endpoint:
-    """The counts of a verb, over all its subscriptions. `busy_ns`: from each request to its last answer."""
+class Endpoint(Counts):
+    """The counts of a verb, over all its subscriptions."""
 
-    __slots__ = ("busy_ns", "errors", "last_error", "pattern", "queue", "requests", "verb")
+    __slots__ = ("verb",)
 
     def __init__(self, verb: str, pattern: str, queue: str = "") -> None:
-        self.verb, self.pattern, self.queue = verb, pattern, queue
-        self.requests = self.errors = self.busy_ns = 0
-        self.last_error = ""
-
-    def ended(self, seconds: float, error: ErrorObject | None) -> None:
-        """One of its requests did."""
-        self.requests += 1
-        self.busy_ns += int(seconds * 1e9)
-        if error is not None:
-            self.errors += 1
-            self.last_error = f"{error.code}: {error.message}"[:200]
+        super().__init__(pattern, queue)
+        self.verb = verb

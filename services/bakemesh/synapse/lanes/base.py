@@ -22,7 +22,7 @@ class LaneFailed(Exception):
     under it (it may be run once more, elsewhere); `begun`: a worker may have seen it."""
 
     def __init__(self, error: ErrorObject, *, crashed: bool = False, begun: bool = True) -> None:
-        super().__init__(f"{error.code}: {error.message}")
+        super().__init__(str(error))
         self.error, self.crashed, self.begun = error, crashed, begun
 
 

@@ -15,7 +15,7 @@ class Failed(Exception):
     """Raised when a request has no result, or no further one; `error` is for its caller."""
 
     def __init__(self, error: ErrorObject) -> None:
-        super().__init__(f"{error.code}: {error.message}")
+        super().__init__(str(error))
         self.error = error
 
 
