@@ -51,7 +51,6 @@ class _Lane:
     loaded: set[ModelKey] = field(default_factory=set)
     refused: set[ModelKey] = field(default_factory=set)
     types: tuple[str, ...] = tuple(ADDED_TYPES)
-    up_again: asyncio.TimerHandle | None = None
 
 
 class ScriptedLanes:

@@ -33,7 +33,6 @@ from bakemesh.protocol import storage, subjects
 log = logging.getLogger(__name__)
 
 ACK_WAIT_S = 30.0
-_WORKING_S = ACK_WAIT_S / 4
 _BATCH = 1000
 _EXPIRES_S = 30.0
 _BEAT_S = 2.0

@@ -179,11 +179,6 @@ class Link:
         return bool(self._client._server_info.get("jetstream", False))
 
     @property
-    def server_version(self) -> str:
-        """The server's version."""
-        return str(self._client._server_info.get("version", "?"))
-
-    @property
     def url(self) -> str:
         """The server's address, without user and password."""
         found = self._client.connected_url

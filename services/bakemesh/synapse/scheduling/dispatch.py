@@ -76,7 +76,7 @@ class Dispatch:
         ticket = request.tickets[0]
         now = self._clock.time()
         self.roster.refresh()
-        found = placement.plan(self._wanted(ticket, ticket.tokens, now), self.roster.ground(now))
+        found = placement.plan(self._wanted(ticket, ticket.tokens), self.roster.ground(now))
         return found.why if isinstance(found, Wait) else Why.BUSY
 
     # -- what goes where
@@ -109,7 +109,7 @@ class Dispatch:
             if not self.lines.waits(work_class):
                 continue
             for head, line in self.lines.of(work_class):
-                match placement.plan(self._wanted(head, line.tokens, now), ground):
+                match placement.plan(self._wanted(head, line.tokens), ground):
                     case Run(lane):
                         self._run(line, lane, now)
                         return True
@@ -130,7 +130,7 @@ class Dispatch:
                         pass
         return False
 
-    def _wanted(self, ticket: Ticket, waiting: int, now: float) -> Wanted:
+    def _wanted(self, ticket: Ticket, waiting: int) -> Wanted:
         request, key = _request(ticket), ticket.key
         estimates, name = self.estimates, key.model.id
         generation = key.kind == "generate"
