@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 from bakemesh.logs.formats import JsonLines, Readable
 
 ROOT = "bakemesh"
+_LEVELS = ("debug", "info", "warning", "error")
 
-__all__ = ["ROOT", "JsonLines", "Readable", "bound", "get", "setup"]
+__all__ = ["ROOT", "JsonLines", "Readable", "bound", "get", "setup", "setup_component"]
 
 
 def get(name: str) -> logging.Logger:
@@ -53,3 +54,16 @@ def setup(
     root.setLevel(logging.WARNING)  # of other libraries only what matters
     logging.getLogger(ROOT).setLevel(level.upper())
     return handler
+
+
+def setup_component(environ: Mapping[str, str], *, node: str, component: str) -> None:
+    """As `setup`, for what a Builder starts: no flags, only the environment that it hands on. A level that is
+    none is `info`: a component does not stay down for it.
+    """
+    level = environ.get("BAKEMESH_LOG_LEVEL", "info").lower()
+    setup(
+        environ.get("BAKEMESH_LOG_FORMAT", "auto"),
+        level if level in _LEVELS else "info",
+        node=node,
+        component=component,
+    )

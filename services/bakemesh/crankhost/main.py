@@ -23,7 +23,6 @@ from bakemesh.crankhost import host, script
 from bakemesh.crankhost.failing import Failure, failure_of
 
 USAGE: Final = 2
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def main(given: Mapping[str, Any], folder: Path) -> int:
@@ -36,13 +35,7 @@ def main(given: Mapping[str, Any], folder: Path) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
-    level = os.environ.get("BAKEMESH_LOG_LEVEL", "info").lower()
-    logs.setup(
-        os.environ.get("BAKEMESH_LOG_FORMAT", "auto"),
-        level if level in LEVELS else "info",
-        node=start.node_id,
-        component=start.name,
-    )
+    logs.setup_component(os.environ, node=start.node_id, component=start.name)
     loaded, file = _loaded(start)
     return asyncio.run(_run(start, loaded, file))
 

@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 DONE, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 5
 FLAGS = ("nats", "node", "state", "creds", "mesh", "log-format", "log-level")
 CLOSE_S = 1.0
-LEVELS = ("debug", "info", "warning", "error")
 _POOL_S = 1.5  # of the shutdown time, for the workers' own end
 
 
@@ -108,13 +107,7 @@ def component(path: Path) -> int:
         start = ServiceStart.read(path, SERVICE)
     except (StartRefused, OSError) as error:
         return _say(error, USAGE)
-    level = os.environ.get("BAKEMESH_LOG_LEVEL", "info").lower()
-    logs.setup(
-        os.environ.get("BAKEMESH_LOG_FORMAT", "auto"),
-        level if level in LEVELS else "info",
-        node=start.node_id,
-        component=start.name,
-    )
+    logs.setup_component(os.environ, node=start.node_id, component=start.name)
 
     async def work(bus: Bus, stop: asyncio.Event, ready: Ready) -> None:
         settings = of_parameters(  # what is wrong with them, the Builder is told

@@ -42,7 +42,6 @@ DONE, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 5
 CLOSE_S: Final = 1.0
 END_S: Final = 1.5  # of the shutdown time, for the end of the workers
 LEAST_GRACE_S: Final = 0.25
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def of_component(start: ServiceStart) -> SynapseSettings:
@@ -130,13 +129,7 @@ def component(path: Path) -> int:
         start = ServiceStart.read(path, SERVICE)
     except (StartRefused, OSError) as error:
         return _say(error, USAGE)
-    level = os.environ.get("BAKEMESH_LOG_LEVEL", "info").lower()
-    logs.setup(
-        os.environ.get("BAKEMESH_LOG_FORMAT", "auto"),
-        level if level in LEVELS else "info",
-        node=start.node_id,
-        component=start.name,
-    )
+    logs.setup_component(os.environ, node=start.node_id, component=start.name)
 
     async def its_work(bus: Bus, stop: asyncio.Event, ready: Ready) -> None:
         await work(of_component(start), bus, stop, ready)  # what is wrong with it, the Builder is told

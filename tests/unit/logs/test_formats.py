@@ -74,3 +74,15 @@ def test_configured_twice_it_says_everything_once(stream):
     logging.getLogger("elsewhere").info("not ours")
     assert stream.getvalue().count("once") == 1
     assert "not ours" not in stream.getvalue()
+
+
+@pytest.mark.usefixtures("stream")
+@pytest.mark.parametrize(("said", "level"), [("DEBUG", "DEBUG"), ("error", "ERROR"), ("loud", "INFO")])
+def test_a_components_level_comes_from_its_environment_and_is_never_in_its_way(capsys, said, level):
+    logs.setup_component(
+        {"BAKEMESH_LOG_LEVEL": said, "BAKEMESH_LOG_FORMAT": "json"}, node="n1", component="c"
+    )
+    assert logging.getLevelName(logging.getLogger(logs.ROOT).level) == level
+    logs.get("bakemesh.x").error("here")
+    line = json.loads(capsys.readouterr().err)
+    assert (line["node"], line["component"], line["message"]) == ("n1", "c", "here")
