@@ -177,6 +177,16 @@ async def announce(
     return made
 
 
+def installed() -> str:
+    """The version of this software, as services announce it; 0.0.0 where it runs without being installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and only services ask
+
+    try:
+        return version("bakemesh")
+    except PackageNotFoundError:
+        return "0.0.0"
+
+
 def _endpoint_name(serving: Endpoint) -> str:
     """The last plain word of the served type: `BakeControl` of `….BakeControl.*`."""
     words = [word for word in serving.pattern.split(".") if word.isalnum()]

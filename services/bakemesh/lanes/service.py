@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from importlib.metadata import PackageNotFoundError, version
 
 from bakemesh.artifacts import Cache
 from bakemesh.bus import Bus
-from bakemesh.bus.discovery import announce
+from bakemesh.bus.discovery import announce, installed
 from bakemesh.bus.errors import BusClosed
 from bakemesh.bus.events import Closed, Event
 from bakemesh.lanes.desk import Desk
@@ -76,7 +75,7 @@ async def _work(
         puller = Puller(bus, cache)
         stack.push_async_callback(puller.close)
         keys = {lane.name: f"{settings.name}-{lane.name}" for lane in pool.lanes}
-        host = Host(settings.node, settings.node_id, _version(), new_run())
+        host = Host(settings.node, settings.node_id, installed(), new_run())
         teller = Teller(bus, host, keys, pool, turns)
         pool.watch(teller.changed)
         stack.callback(teller.close)
@@ -124,10 +123,3 @@ async def _started(pool: Pool, stop: asyncio.Event) -> bool:
         return False
     finally:
         stopping.cancel()
-
-
-def _version() -> str:
-    try:
-        return version("bakemesh")
-    except PackageNotFoundError:
-        return "0.0.0"

@@ -12,11 +12,10 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bakemesh.bus import Bus
-from bakemesh.bus.discovery import announce
+from bakemesh.bus.discovery import announce, installed
 from bakemesh.protocol.envelope import VERSION
 from bakemesh.protocol.subjects import STARTUP_SPEC, pattern
 from bakemesh.startup.answering import Answering
@@ -91,7 +90,7 @@ async def _work(settings: StartupSettings, ready: Callable[[], None], line: Line
         announced = await announce(
             bus,
             "startup",
-            version=_version(),
+            version=installed(),
             description=f"the Startup Supervisor of node {settings.node}",
             metadata={
                 "node": settings.node,
@@ -106,10 +105,3 @@ async def _work(settings: StartupSettings, ready: Callable[[], None], line: Line
         group.create_task(Cohorts(bus, desk).run())
         ready()
         await Watching(bus, desk, tell, owners).run()
-
-
-def _version() -> str:
-    try:
-        return version("bakemesh")
-    except PackageNotFoundError:
-        return "0.0.0"

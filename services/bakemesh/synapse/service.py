@@ -12,12 +12,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bakemesh.artifacts import Cache
 from bakemesh.bus import Bus
-from bakemesh.bus.discovery import announce
+from bakemesh.bus.discovery import announce, installed
 from bakemesh.bus.errors import BusClosed
 from bakemesh.bus.events import Closed, Event
 from bakemesh.protocol.envelope import VERSION
@@ -218,11 +217,3 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def installed() -> str:
-    """The version of this software."""
-    try:
-        return version("bakemesh")
-    except PackageNotFoundError:
-        return "0.0.0"
