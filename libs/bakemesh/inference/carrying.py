@@ -44,6 +44,7 @@ from bakemesh.telemetry import OFF, TRACEPARENT, SpanKind, Telemetry
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+LATE_S = 1.0  # a look that is so late shows that this process did not run: nothing was read either
 AT_ONCE = 8  # requests of one call, in flight
 A = TypeVar("A", bound=Answer)
 Make = Callable[[int, int], Message]  # of the milliseconds that are left, and the attempt
@@ -88,6 +89,7 @@ class Carrier:
         self._watch: asyncio.Task[None] | None = None
         self._unhook: Callable[[], None] = lambda: None
         self._began = float("inf")
+        self._lost_at = float("-inf")  # when the last node was lost from sight, or stopped taking work
         self._closed: str | None = None
 
     async def start(self) -> None:
@@ -217,12 +219,12 @@ class Carrier:
                     return candidates[0].node_id
                 loads = [load_of(node, job.alias, now, bulk=job.bulk) for node in candidates]
                 return choose(loads, job.tokens, self._draw()).node_id
-            settles = self._began + SETTLED_S
-            if now < settles and not declined:
+            if now < self._began + SETTLED_S and not declined:
                 return ANY_NODE
             if any(error.transient for error in declined.values()):
                 return None
-            if now < min(settles, job.deadline):  # a node that has not been heard of yet may do it
+            settles = max(self._began, self._lost_at) + SETTLED_S
+            if now < min(settles, job.deadline):  # a node not heard of yet, or heard of again, may do it
                 await self.news(min(settles, job.deadline))
                 continue
             unknown, why = self.nodes.why_none(job.alias)
@@ -320,7 +322,12 @@ class Carrier:
         status = delivery.received.message
         if not isinstance(status, SynapseStatus) or status.node_id != delivery.subject.node_id:
             return
+        before = self.nodes.get(status.node_id)
+        took_work = before is not None and before.takes_work
         ended = self.nodes.heard(status, self._loop.time())
+        now_there = self.nodes.get(status.node_id)
+        if took_work and now_there is not None and not now_there.takes_work:
+            self._lost_at = self._loop.time()  # one that starts anew is down for a moment first
         self._news.set()
         for flight in [each for each in self._flights if each.node_id == status.node_id]:
             if not flight.run:
@@ -330,12 +337,14 @@ class Carrier:
 
     async def _look(self) -> None:
         while True:
+            due = self._loop.time() + LOOK_S
             await asyncio.sleep(LOOK_S)
             now = self._loop.time()
-            if not self._bus.connected:
+            if not self._bus.connected or now - due > LATE_S:  # it was this side that heard nothing
                 self.nodes.resumed(now)
                 continue
             for node_id in self.nodes.fallen_silent(now):
+                self._lost_at = now
                 alone = not self.nodes.all()
                 for flight in list(self._flights):
                     if flight.node_id == node_id or (alone and flight.node_id == ANY_NODE):

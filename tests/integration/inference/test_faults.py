@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
@@ -23,10 +24,13 @@ from bakemesh.inference import (
     InferenceFailed,
     ModuleRestarted,
     NodeGone,
+    NoNode,
     ProbeRequired,
     QueueFull,
     Text,
     Token,
+    blocking,
+    nodes,
 )
 from support.inference import World, vectors_of, world
 from support.nats import TcpLink, server
@@ -219,6 +223,79 @@ async def test_a_process_killed_under_it_is_silent_and_another_node_does_it(tmp_
 async def _collect(client: Inference, parts: list[Token | Text]) -> None:
     async for part in client.stream("a b", "echo"):
         parts.append(part)  # noqa: PERF401 - what comes before an error counts too
+
+
+async def test_a_client_that_did_not_run_for_long_takes_its_own_silence_for_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "SILENT_S", 2.5)
+
+    async def blocked() -> None:
+        time.sleep(4)  # noqa: ASYNC251 - what is tried here; in the client's own thread
+
+    async with world(tmp_path) as mesh:
+        mesh.module.faults.hold_after = 1
+        loop = asyncio.get_running_loop()
+
+        def script() -> tuple[list[str], int]:
+            with blocking.Inference(mesh.nats.url, "script", deadline_s=20) as client:
+                parts = client.stream("a b", "echo")
+                texts = [str(next(parts).text)]
+                client._loop.call(blocked())
+                left = len(client.nodes)
+                loop.call_soon_threadsafe(mesh.module.gate.set)
+                return texts + [str(part.text) for part in parts], left
+
+        assert await asyncio.to_thread(script) == (["a", " b", "a b"], 1)
+        assert mesh.asked() == ["Generate"]
+
+
+async def test_where_the_last_node_fell_silent_there_is_a_moment_for_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "SILENT_S", 2.5)
+    async with server(tmp_path) as nats, AsyncExitStack() as stack:
+        alpha = await stack.enter_async_context(lone_stranger(nats.url, "alpha"))
+        client = await stack.enter_async_context(Inference.connect(nats.url, "app"))
+        await eventually(lambda: client.nodes)
+        await asyncio.sleep(nodes.SETTLED_S)  # what a client that has just begun may wait for is over
+        await alpha.kill()
+        await eventually(lambda: not client.nodes)
+        call = asyncio.create_task(client.embed(["x"], model="mini"))
+        await asyncio.sleep(0.2)
+        assert not call.done()
+        beta = await stack.enter_async_context(stranger(nats.url, "beta"))
+        assert (await call == vectors_of(["x"])).all()
+        assert [asked.entries["attempt"] for asked in beta.asked] == [0]
+
+
+async def test_a_module_that_starts_anew_is_waited_for_though_it_has_no_lane_yet(tmp_path: Path) -> None:
+    async with world(tmp_path) as mesh:
+        await asyncio.sleep(nodes.SETTLED_S)
+        mesh.module.faults.deaf = True
+        call = asyncio.create_task(mesh.client.embed(["x"], model="mini"))
+        await eventually(lambda: mesh.module.asked)
+        mesh.module.said["state"] = "down"
+        await mesh.module.restart()
+        await asyncio.sleep(0.2)
+        assert not call.done()
+        await mesh.module.say(state="ok")
+        assert (await call == vectors_of(["x"])).all()
+        assert [asked.entries["attempt"] for asked in mesh.module.asked] == [0, 1]
+
+
+async def test_where_no_node_takes_work_any_more_that_is_told_after_a_moment(tmp_path: Path) -> None:
+    async with world(tmp_path) as mesh:
+        await asyncio.sleep(nodes.SETTLED_S)
+        await mesh.module.say(state="down")
+        await eventually(lambda: mesh.client.nodes[0].state == "down")
+        began = asyncio.get_running_loop().time()
+        for least, most in ((1.0, nodes.SETTLED_S + 1), (0.0, 1.0)):
+            with pytest.raises(NoNode, match="alpha is down"):
+                await mesh.client.embed(["x"], model="mini")
+            took, began = asyncio.get_running_loop().time() - began, asyncio.get_running_loop().time()
+            assert least < took < most
+        assert not mesh.asked()
 
 
 async def test_a_stream_that_has_begun_is_never_repeated(tmp_path: Path) -> None:
