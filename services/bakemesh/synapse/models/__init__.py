@@ -10,7 +10,7 @@
 | `library`, `aliases`, `model`, `manifest` | what is here, under which name; kept over restarts |
 | `finding` `ingesting` `isolating` `inspecting` | a file on its way in: read in a process of its own |
 | `header` `judging` `architectures` | what a GGUF says of itself, and what follows: pure |
-| `kinds` `wordpiece` `bytelevel` `sentencepiece` `beside` | vocabularies as Hugging Face tokenizers |
+| `kinds` `building` | vocabularies as Hugging Face tokenizers |
 | `vocabulary`, `tokenizing` | texts to ids |
 | `templates`, `bounds` | chats to prompts |
 | `weights` | bf16 where that is fastest |
