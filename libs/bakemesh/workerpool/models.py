@@ -28,11 +28,16 @@ class ModelKey:
     format: str
     config: tuple[tuple[str, str], ...] = ()
     id: str = field(init=False, compare=False)  # 16 hex digits, the same over restarts of host and worker
+    _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Names it once: each request asks for the name."""
+        """Names it once: each request asks for the name, and looks it up in half a dozen tables."""
         said = json.dumps([self.digest, self.format, self.config])
         object.__setattr__(self, "id", hashlib.sha256(said.encode()).hexdigest()[:16])
+        object.__setattr__(self, "_hash", hash((self.digest, self.format, self.config)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 def key_of(artifact: Artifact, config: Mapping[str, str]) -> ModelKey:

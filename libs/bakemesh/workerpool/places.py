@@ -23,6 +23,8 @@ from bakemesh.workerpool.errors import RuntimeDirRefused
 from bakemesh.workerpool.wire import PipeWire, SocketWire, Wire
 
 _BACKLOG = 16
+_LOCK = "pool.lock"
+_TRIES = 1000
 MakeEnd = Callable[[], HostEnd]
 OnWire = Callable[[Wire], None]
 
@@ -37,23 +39,43 @@ class Listener(Protocol):
 
 
 class Place:
-    """The runtime folder, held by a lock until `close`."""
+    """The runtime folder, held by a lock until `close`, which takes it away."""
 
     def __init__(self, folder: Path, platform: str = sys.platform) -> None:
         """Raises RuntimeDirRefused."""
         self.folder, self._platform = folder, platform
-        _private(folder)
-        self._lock = os.open(folder / "pool.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if platform != "win32":
+        self._lock = self._taken()
+        while not self._there():  # the one who had it took it away as we came
+            os.close(self._lock)
+            self._lock = self._taken()
+
+    def _taken(self) -> int:
+        lock = -1
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):  # taken away between two steps: made again
+                _private(self.folder)
+                lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                break
+        if lock < 0:
+            raise RuntimeDirRefused(f"runtime folder {self.folder} cannot be made, or does not stay")
+        if self._platform != "win32":
             import fcntl
 
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                os.close(self._lock)
+                os.close(lock)
                 raise RuntimeDirRefused(
-                    f"runtime folder {folder} is another pool's at this time: name another one"
+                    f"runtime folder {self.folder} is another pool's at this time: name another one"
                 ) from error
+        return lock
+
+    def _there(self) -> bool:
+        """Whether the lock that is held is the one that others would find."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), os.stat(self.folder / _LOCK))
+        except FileNotFoundError:
+            return False
 
     async def listen(self, worker_id: str, make_end: MakeEnd, on_wire: OnWire) -> Listener:
         """A listener for this worker. Raises PathTooLong, OSError, RuntimeDirRefused."""
@@ -63,10 +85,18 @@ class Place:
         return UnixListener(asyncio.get_running_loop(), Path(path), self.folder, make_end, on_wire)
 
     def close(self) -> None:
-        """Lets the folder go."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Lets the folder go; nothing of it is left, but for what others put there."""
+        if self._lock < 0:
+            return
+        if self._platform != "win32":  # there a file that is open cannot be removed
+            with contextlib.suppress(OSError):
+                for below, _, _ in os.walk(self.folder, topdown=False):
+                    if below != os.fspath(self.folder):
+                        os.rmdir(below)
+                os.unlink(self.folder / _LOCK)
+                self.folder.rmdir()
+        os.close(self._lock)
+        self._lock = -1
 
 
 class UnixListener:
@@ -147,6 +177,8 @@ def _private(folder: Path) -> None:
             raise RuntimeDirRefused(f"runtime folder {folder} is of user {found.st_uid}, not of this one")
         if stat.S_IMODE(found.st_mode) != 0o700:
             folder.chmod(0o700)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise RuntimeDirRefused(f"runtime folder {folder} does not serve: {error.strerror}") from error
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 
 class Answer(StrEnum):
@@ -25,17 +25,30 @@ class Wanted:
     avoid: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A worker. `up`: it runs, idle or not. `models`: what it has loaded."""
+class Seat(Protocol):
+    """A worker. `up`: it runs, idle or not. `refs`: what it has loaded."""
 
-    name: str
-    up: bool
-    idle: bool
-    models: Collection[Any] = ()
+    @property
+    def name(self) -> str:
+        """Its own."""
+
+    @property
+    def up(self) -> bool:
+        """Whether it can be waited for."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it takes something now."""
+
+    @property
+    def refs(self) -> Collection[Any]:
+        """The models that it has loaded."""
 
 
-def choose(wanted: Wanted, seats: Sequence[Seat], loading: Collection[Any]) -> str | Answer:
+S = TypeVar("S", bound=Seat)
+
+
+def choose(wanted: Wanted, seats: Sequence[S], loading: Collection[Any]) -> S | Answer:
     """The idle worker to run it now, or why there is none.
 
     One that has the model comes first, then the one with the fewest models. One LOAD of a model at a time:
@@ -49,14 +62,14 @@ def choose(wanted: Wanted, seats: Sequence[Seat], loading: Collection[Any]) -> s
     elif wanted.avoid is not None:
         others = [seat for seat in seats if seat.name != wanted.avoid]
         seats = [seat for seat in others if seat.up] or seats
-    best: Seat | None = None
+    best: S | None = None
     for seat in seats:
         if not seat.idle:
             continue
-        if wanted.model is None or wanted.model in seat.models:
-            return seat.name
-        if best is None or len(seat.models) < len(best.models):
+        if wanted.model is None or wanted.model in seat.refs:
+            return seat
+        if best is None or len(seat.refs) < len(best.refs):
             best = seat
     if best is None or wanted.model in loading:
         return Answer.WAIT
-    return best.name
+    return best

@@ -42,7 +42,7 @@ from bakemesh.workerpool.lane import Lane
 from bakemesh.workerpool.ledger import Ledger
 from bakemesh.workerpool.models import Artifact, Loaded, ModelKey, key_of
 from bakemesh.workerpool.places import Place
-from bakemesh.workerpool.placing import Answer, Seat, Wanted, choose
+from bakemesh.workerpool.placing import Answer, Wanted, choose
 from bakemesh.workerpool.probing import Probes
 from bakemesh.workerpool.settings import Settings
 from bakemesh.workerpool.starting import StartFailed
@@ -295,15 +295,14 @@ class Pool(Asking):
                 job.fail(refusal)
                 continue
             loading = {lane.loading for lane in self.lanes if lane.loading is not None}
-            seats = [Seat(lane.name, lane.up, lane.idle, lane.refs) for lane in self.lanes]
-            found = choose(job.wanted, seats, loading)
+            found = choose(job.wanted, self.lanes, loading)
             if found is Answer.NO_SUCH_LANE:
                 names = ", ".join(lane.name for lane in self.lanes)
                 job.fail(BadRequest(f"there is no lane {job.wanted.lane!r}; there are {names}"))
             elif found is Answer.WAIT:
                 kept.append(job)
             else:
-                next(lane for lane in self.lanes if lane.name == found).give(job)
+                found.give(job)
             if not any(lane.idle for lane in self.lanes):
                 kept.extend(waiting)
                 break

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 
 import pytest
 
 from bakemesh.workerpool import EngineCrashed, Pool, RuntimeDirRefused, Settings
+from bakemesh.workerpool.places import Place
 from support.processes import children, gone
 from support.waiting import eventually
 from support.workerpools import named, pools, scripted, share
@@ -109,11 +111,28 @@ async def test_what_a_dead_host_left_is_removed_but_a_file_that_is_no_socket_is_
         stale.bind(str(path))
     async with pools(tmp_path, scripted("good")) as world:
         assert (await world.load()).dims == 1
+    assert not (tmp_path / "run").exists()
+    path.parent.mkdir(parents=True)
     path.write_text("somebody's notes")
     with pytest.raises((RuntimeDirRefused, EngineCrashed), match="no socket"):
         async with pools(tmp_path, scripted("good"), start_s=3.0):
             pass
     assert path.read_text() == "somebody's notes"
+
+
+async def test_a_runtime_folder_may_be_taken_as_it_is_let_go(tmp_path):
+    def hold() -> int:
+        taken = 0
+        for _ in range(300):
+            with contextlib.suppress(RuntimeDirRefused):
+                place = Place(tmp_path / "run")
+                taken += 1
+                assert (tmp_path / "run" / "pool.lock").is_file()  # it is this one's, and there
+                place.close()
+        return taken
+
+    assert sum(await asyncio.gather(*(asyncio.to_thread(hold) for _ in range(4)))) >= 300
+    assert not (tmp_path / "run").exists()
 
 
 async def test_a_runtime_folder_is_one_pools_at_a_time(tmp_path):
