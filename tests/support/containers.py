@@ -95,10 +95,14 @@ def images() -> None:
 
 
 def engine_image() -> None:
-    """The one with llama.cpp, of the wheel that `make wheel` made; without it the test is skipped."""
+    """The one with llama.cpp, of the wheel that `make wheel` made; without it the test is skipped, or fails
+    where containers are required."""
     found = sorted((ROOT / "run" / "wheels").glob("llama_cpp_python-*.whl"))
     if not found:
-        pytest.skip("no wheel of the engine in run/wheels, and building one takes long: make wheel")
+        reason = "no wheel of the engine in run/wheels, and building one takes long: make wheel"
+        if REQUIRED:
+            pytest.fail(f"BAKEMESH_CONTAINERS=required, and {reason}")
+        pytest.skip(reason)
     with _making() as cache:
         wheels = cache / "engine"
         wheels.mkdir(exist_ok=True)
