@@ -34,6 +34,13 @@ async def embed(
     return found
 
 
+async def text(core: Core, key: ModelKey, prompt: bytes, wishes: Ask) -> Any:
+    """A generation's Text; its tokens are checked to come in order. Raises Failed."""
+    parts = [part async for part in core.generate(key, prompt, 30, None, wishes)]
+    assert [part.index for part in parts[:-1]] == list(range(len(parts) - 1))
+    return parts[-1]
+
+
 async def outcome(work: Any) -> Any:
     """Its result, or the error object that it failed with."""
     try:
@@ -45,3 +52,11 @@ async def outcome(work: Any) -> Any:
 def code(found: Any) -> str:
     """Of an outcome: the error's code, or `ok`."""
     return found.code if isinstance(found, ErrorObject) else "ok"
+
+
+def nothing_is_left(core: Core) -> None:
+    """What has to hold when nobody waits for anything."""
+    status = core.status()
+    assert (status.bytesinflight, status.queued, status.backlog) == (0, 0, 0)
+    assert not core._lines
+    assert not core._requests
