@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from bakemesh.artifacts import Cache, hex_of
 from bakemesh.lanes.pulling import Puller, PullFailed
@@ -71,7 +72,7 @@ class Models:
         now = self._loop.time()
         until = call.until(now, self._pool.settings.within_s)
         call.bind(cancel)
-        waits: set[asyncio.Future[object]] = {pull, cancelled}  # type: ignore[arg-type]
+        waits: set[asyncio.Future[Any]] = {pull, cancelled}
         try:
             await asyncio.wait(waits, timeout=until - now, return_when=asyncio.FIRST_COMPLETED)
         finally:

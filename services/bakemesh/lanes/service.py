@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 from bakemesh.artifacts import Cache
 from bakemesh.bus import Bus
@@ -43,7 +44,7 @@ async def run(
     working = asyncio.create_task(_work(bus, settings, stop, gone, ready))
     stopping = asyncio.create_task(stop.wait())
     try:
-        ends: set[asyncio.Future[object]] = {working, stopping, gone}  # type: ignore[arg-type]
+        ends: set[asyncio.Future[Any]] = {working, stopping, gone}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         await working
     except asyncio.CancelledError:
@@ -100,7 +101,7 @@ async def _work(
         stack.push_async_callback(announced.stop)
         ready()
         stopping = asyncio.create_task(stop.wait())
-        ends: set[asyncio.Future[object]] = {stopping, gone}  # type: ignore[arg-type]
+        ends: set[asyncio.Future[Any]] = {stopping, gone}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         turns.close()

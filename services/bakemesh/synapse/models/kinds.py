@@ -8,6 +8,7 @@ wrong.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,8 +175,7 @@ def _tokens(header: Header) -> list[str]:
     tokens = header.texts("tokenizer.ggml.tokens") or []
     named = [token or f"[EMPTY_{number}]" for number, token in enumerate(tokens)]
     if len(set(named)) != len(named):
-        seen: set[str] = set()
-        double = next(token for token in named if token in seen or seen.add(token))  # type: ignore[func-returns-value]
+        ((double, _),) = Counter(named).most_common(1)
         raise _refused(f"the word {double!r:.60} is in its vocabulary twice: an engine dies of it")
     return named
 

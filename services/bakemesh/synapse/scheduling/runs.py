@@ -27,7 +27,7 @@ async def embed(
         found = await lanes.embed_batch(lane, key.model, shares, key.pooling, key.normalize, call)
     except LaneFailed as failed:
         return [failed] * len(pieces)
-    except Exception as error:  # noqa: BLE001  a defect ends its requests, not all others'
+    except Exception as error:  # noqa: BLE001 - a defect ends its requests, not all others'
         return [_defect(lane, error)] * len(pieces)
     if len(found) != len(pieces):
         return [_wrong(f"lane {lane} gave {len(found)} results for {len(pieces)} shares")] * len(pieces)
@@ -43,7 +43,7 @@ async def rerank(lanes: Lanes, lane: str, key: LineKey, piece: Piece, call: Call
         scores = await lanes.rerank(lane, key.model, request.extra, counts, ids, call)
     except LaneFailed as failed:
         return failed
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - as above
         return _defect(lane, error)
     if scores.nbytes != _F32 * len(counts):
         return _wrong(f"lane {lane} gave {scores.nbytes} bytes of scores for {len(counts)} candidates")
@@ -68,7 +68,7 @@ async def generate(
                     text = part
     except LaneFailed as failed:
         return failed
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - as above
         return _defect(lane, error)
     return text if text is not None else _wrong(f"lane {lane} ended a stream without its text")
 
