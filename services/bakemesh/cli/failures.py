@@ -72,7 +72,7 @@ _ADVICE = {
     "AmbiguousComponent": "choose with --node",
     "AmbiguousRecipeID": "choose with --supervisor (and --node)",
     "ModelUnknown": "take it in with `bakemesh ingest`, or see `bakemesh models`",
-    "TooManyTokens": "make it shorter, or let it be cut (--truncate)",
+    "TooManyTokens": "make it shorter (embed and rerank can cut it: --truncate)",
     "DeadlineExceeded": "--deadline gives it longer",
     "QueueFull": "try again later, or with a longer --deadline",
     "ProbeRequired": "`bakemesh models probe` tries the model again",

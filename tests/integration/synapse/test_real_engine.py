@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator
@@ -11,14 +12,15 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from bakemesh.protocol.inference.answers import Ingested, Scores, Text, Token, Vectors
-from bakemesh.protocol.inference.requests import Embed, Generate, Ingest, Rerank
+from bakemesh.protocol.inference.answers import Error, Ingested, Scores, Text, Token, Vectors
+from bakemesh.protocol.inference.requests import Embed, Generate, Health, Ingest, Rerank
 from support import models
 from support.engine import need_engine
 from support.nats import server
 from support.startup import startup
 from support.synapse import Caller, calling
 
+MANY = 32  # texts of a request
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
 
@@ -65,6 +67,81 @@ async def test_many_callers_get_their_own_vectors(caller: Caller) -> None:
     assert likeness.argmax(axis=1).tolist() == list(range(5))
     assert likeness.max(axis=1).min() > 0.9999
     assert [each.ends() for each in some] == [1] * len(some)
+
+
+async def test_overload_keeps_goodput_and_tells_the_rest_at_once(tmp_path: Path) -> None:
+    """At 3 times what one lane does: each result is compared with the vector that its text has."""
+    need_engine()
+    loop, long = asyncio.get_running_loop(), 24
+    firsts = [f"{one} {other} " for one in models.WORDS[5:] for other in models.WORDS[5:]]
+    texts = [first + first * (long - 1) for first in firsts]
+    flags = [f"--model=mini={models.bert(tmp_path / 'mini.gguf')}", "--workers=1", "--max-queue-ms=300"]
+    async with (
+        server(tmp_path) as nats,
+        startup(tmp_path, nats.url, "alpha", None, *flags, program="bakemesh.synapse"),
+        calling(nats.url) as caller,
+    ):
+
+        async def rows(some: list[str]) -> np.ndarray | Error:
+            asked = await caller.ask("Embed", "mini", Embed(texts=some, deadlinems=5000))
+            assert asked.ends() == 1
+            if isinstance(asked.last, Error):
+                return asked.last
+            data = b"".join(each.data for each in asked.messages if isinstance(each, Vectors))
+            return np.frombuffer(data, "<f4").reshape(len(some), -1)
+
+        found = [await rows(texts[at : at + MANY]) for at in range(0, len(texts), MANY)]
+        known = np.concatenate([each for each in found if isinstance(each, np.ndarray)])
+        assert len(known) == len(texts)
+        assert np.sort(known @ known.T, axis=1)[:, -2].max() < 0.9999, "texts that can be told apart"
+        good, refused = 0, [("", 0.0)][:0]
+
+        async def one(number: int) -> None:
+            nonlocal good
+            at, began = number * 7 % (len(texts) - MANY), loop.time()
+            answer = await rows(texts[at : at + MANY])
+            if isinstance(answer, Error):
+                refused.append((answer.code, loop.time() - began))
+                return
+            assert (answer * known[at : at + MANY]).sum(axis=1).min() > 0.9999
+            good += 1
+
+        async def closed(seconds: float, callers: int) -> float:
+            """A rate, of callers that wait for their answers."""
+            nonlocal good
+            good, began = 0, loop.time()
+
+            async def ask(number: int) -> None:
+                while loop.time() < began + seconds:
+                    await one(number)
+                    number += callers
+
+            await asyncio.gather(*(ask(number) for number in range(callers)))
+            return good / (loop.time() - began)
+
+        async def offered(rate: float, seconds: float) -> float:
+            """The rate of results where so many requests come."""
+            nonlocal good
+            good, began, number = 0, loop.time(), 0
+            async with asyncio.TaskGroup() as group:
+                while (now := loop.time()) < began + seconds:
+                    while number < (now - began) * rate:
+                        group.create_task(one(number))
+                        number += 1
+                    await asyncio.sleep(0.002)
+            return good / (loop.time() - began)
+
+        ratios: list[float] = []
+        while len(ratios) < 4 and max(ratios, default=0) < 0.9:  # what else runs here may hit one of the two
+            peak = await closed(2, 8)
+            refused.clear()
+            ratios.append(await offered(3 * peak, 3) / peak)
+            assert {code for code, _ in refused} == {"queue_full"}
+            waited = sorted(took for _, took in refused)
+            assert waited[len(waited) // 2] < 0.1  # nobody sat in the queue for it: that is 0.3 s
+        assert max(ratios) >= 0.9, ratios
+        stamp = (await caller.ask("Health", "-", Health())).last
+        assert (stamp.bytesinflight, stamp.queued) == (0, 0)
 
 
 async def test_documents_get_their_scores(caller: Caller) -> None:

@@ -36,12 +36,16 @@ class TextRefused(ModelError):
 
 
 class TooManyTokens(TextRefused):
-    """Raised when item `item` has `have` tokens, special ones included, and the model takes `most`."""
+    """Raised when item `item` has `have` tokens, special ones included, and the model takes `most`. `what`:
+    what an item is; `whole`: there is one alone, and nothing cuts it.
+    """
 
-    def __init__(self, have: int, most: int, item: int = 0, what: str = "item") -> None:
+    def __init__(
+        self, have: int, most: int, item: int = 0, what: str = "item", *, whole: bool = False
+    ) -> None:
+        subject, cut = (f"the {what}", "") if whole else (f"{what} {item}", " (truncate cuts it)")
         super().__init__(
-            f"{what} {item} has {have} tokens; this model takes at most {most} (truncate cuts it)",
-            Code.TOO_MANY_TOKENS,
+            f"{subject} has {have} tokens; this model takes at most {most}{cut}", Code.TOO_MANY_TOKENS
         )
         self.have, self.most, self.item = have, most, item
 

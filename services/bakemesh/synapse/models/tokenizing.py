@@ -93,7 +93,7 @@ class Tokenizer:
         if not whole:
             raise TextRefused("the prompt has no tokens")
         if len(whole) >= self.limit:
-            raise TooManyTokens(len(whole), self.limit - 1, what="prompt")
+            raise TooManyTokens(len(whole), self.limit - 1, what="prompt", whole=True)
         return _bytes(whole)
 
     def _parsed(self, text: str) -> list[int]:
