@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ import common
 import llama_server
 import models
 import numpy as np
-import psutil
+import synapse_module
 
 from bakemesh.inference import Inference
 
@@ -138,45 +137,9 @@ def run_lane(mix: str, seconds: str) -> None:
 # -- what serves
 
 
-class Mesh:
-    """nats-server, module and workers."""
-
-    def __init__(self, url: str, pids: list[int]) -> None:
-        self.url, self._pids = url, pids
-
-    @property
-    def cpu_s(self) -> float:
-        """Of all of them, so far."""
-        every = [child for pid in self._pids for child in _family(pid)]
-        return sum(common.cpu_s(each.pid) for each in every)
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    root = psutil.Process(pid)
-    return [root, *root.children(recursive=True)]
-
-
-@asynccontextmanager
-async def mesh(where: Path, *, weights: str = "asis", workers: int = 2) -> AsyncIterator[Mesh]:
-    """One node's module with the model ingested."""
-    async with common.server(where) as server:
-        with (where / "synapse.log").open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "bakemesh.synapse", "--nats", server.url, "--node", "bench"),
-                *("--state", str(where / "state"), "--workers", str(workers), "--weights", weights),
-                *("--model", f"{ALIAS}={models.embedder(MODELS)}"),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, "BAKEMESH_LOG_LEVEL": "warning"},
-            )
-        module = common.Role(process, "synapse")
-        try:
-            await module.ready()
-            yield Mesh(server.url, [process.pid, server.pid])
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
+def mesh(where: Path, workers: int = 2) -> AbstractAsyncContextManager[synapse_module.Module]:
+    """One node's module with the embedder."""
+    return synapse_module.running(where, ALIAS, models.embedder(MODELS), "--workers", str(workers))
 
 
 async def measure(role: common.Role, serves: Any) -> dict[str, Any]:

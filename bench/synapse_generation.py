@@ -8,11 +8,10 @@ sixteen slots on the same file and as many threads; the same engine in this proc
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import common
 import llama_server
 import models
 import numpy as np
+import synapse_module
 
 from bakemesh.inference import Inference, Token
 
@@ -49,28 +49,10 @@ async def together(ask: Ask, callers: int) -> float:
     return sum(made) / (time.perf_counter() - began)
 
 
-@asynccontextmanager
-async def mesh(where: Path, workers: int) -> AsyncIterator[str]:
-    """One node's module with the model ingested; its server's URL."""
-    async with common.server(where) as server:
-        with (where / "synapse.log").open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "bakemesh.synapse", "--nats", server.url, "--node", "bench"),
-                *("--state", str(where / "state"), "--workers", str(workers)),
-                *("--max-queue-ms", "120000"),
-                *("--model", f"{ALIAS}={models.chat(MODELS)}"),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, "BAKEMESH_LOG_LEVEL": "warning"},
-            )
-        module = common.Role(process, "synapse")
-        try:
-            await module.ready()
-            yield server.url
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
+def mesh(where: Path, workers: int) -> AbstractAsyncContextManager[synapse_module.Module]:
+    """One node's module with the chat model."""
+    flags = ("--workers", str(workers), "--max-queue-ms", "120000")
+    return synapse_module.running(where, ALIAS, models.chat(MODELS), *flags)
 
 
 def through(inference: Inference) -> Ask:
@@ -139,7 +121,7 @@ async def first_ms(inference: Inference, ids: list[int]) -> float:
 
 async def alone(report: common.Report, where: Path, rounds: int) -> None:
     """One caller, one lane: against the engine in process."""
-    async with mesh(where, 1) as url, Inference.connect(url, name="bench") as inference:
+    async with mesh(where, 1) as serves, Inference.connect(serves.url, name="bench") as inference:
         ask, first = in_process()
         ours = through(inference)
         for each in (ask, ours):
@@ -173,10 +155,10 @@ async def several(report: common.Report, where: Path, rounds: int) -> None:
         print("synapse_generation: no llama-server here (make peer): only in process is measured")
         return
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(mesh(where, 2))
+        serves = await stack.enter_async_context(mesh(where, 2))
         model = models.chat(MODELS)
         server: Any = await stack.enter_async_context(llama_server.running(model, *SETTINGS.split()))
-        inference = await stack.enter_async_context(Inference.connect(url, name="bench"))
+        inference = await stack.enter_async_context(Inference.connect(serves.url, name="bench"))
         timeout = aiohttp.ClientTimeout(total=300)
         http = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
         sides = {"mesh": through(inference), "llama-server": over_http(http, server.url)}
