@@ -18,7 +18,7 @@ import secrets
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ import msgpack
 import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 DIMS = 8
 STATUS_S = 2.0
@@ -112,6 +113,7 @@ class Stranger:
         self.die = self._abort  # what a crash is
         self._credentials = dict(credentials or {})
         self._client = Client()
+        self._heard: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._cancels: dict[bytes, asyncio.Event] = {}
 
@@ -119,16 +121,12 @@ class Stranger:
         """Connects, subscribes (section 1), says its Status."""
         self._client = await nats.connect(self.url, allow_reconnect=False, **self._credentials)
         for verb in ("Embed", "Rerank", "Generate", "Models", "Health", "Probe", "Ingest"):
-            await self._client.subscribe(
-                f"{self.mesh}.{self.node_id}.*.*.Psyclone.Synapse.{verb}", cb=self._take
-            )
+            await self._hear(f"{self.mesh}.{self.node_id}.*.*.Psyclone.Synapse.{verb}", cb=self._take)
             if verb not in ("Probe", "Ingest"):
                 subject = f"{self.mesh}.any.*.*.Psyclone.Synapse.{verb}"
-                await self._client.subscribe(subject, "synapse", cb=self._take)
+                await self._hear(subject, "synapse", cb=self._take)
         for node in (self.node_id, "any"):
-            await self._client.subscribe(
-                f"{self.mesh}.{node}.*.*.Psyclone.Synapse.Cancel", cb=self._on_cancel
-            )
+            await self._hear(f"{self.mesh}.{node}.*.*.Psyclone.Synapse.Cancel", cb=self._on_cancel)
         await self._client.flush()
         await self.say()
         self._spawn(self._say_on())
@@ -140,7 +138,14 @@ class Stranger:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._client.is_connected:
+            for heard in self._heard:
+                await heard.unsubscribe()
+            await self._client.flush()  # from here on the server says that nobody listens
             await self._client.close()
+        self._heard.clear()
+
+    async def _hear(self, subject: str, queue: str = "", *, cb: Callable[[Msg], Awaitable[None]]) -> None:
+        self._heard.append(await self._client.subscribe(subject, queue, cb=cb))
 
     async def restart(self) -> None:
         """As another run, with nothing of what the last one had."""
