@@ -7,6 +7,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from bakemesh.cli import speaking
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit, Stopped
 from bakemesh.cli.inferring import add_call, add_sampling, connection, require, sampling_options
@@ -89,28 +90,11 @@ def _answer(
 ) -> Text:
     from bakemesh.inference import Token
 
-    screen = call.screen
     with inference.chat_stream(turns, call.args.model, **options) as parts:
         for part in parts:
-            if isinstance(part, Token):
-                given.append(part.text)
-                if screen.machine:
-                    screen.event("token", index=part.index, text=part.text)
-                else:
-                    print(part.text, end="", file=screen.out, flush=True)
-                continue
-            if screen.machine:
-                screen.event(
-                    "turn",
-                    text=part.text,
-                    finishreason=part.finish_reason,
-                    nprompt=part.n_prompt,
-                    ngen=part.n_generated,
-                    node=part.node_id,
-                )
-            else:
-                screen.say("")
-                if part.finish_reason == "length":
-                    screen.note(f"ended after {part.n_generated} tokens; --max-tokens allows more")
-            return part
+            if not isinstance(part, Token):
+                speaking.end(call.screen, "turn", part)
+                return part
+            given.append(part.text)
+            speaking.token(call.screen, part)
     raise AssertionError("a stream ends with its Text")

@@ -7,6 +7,7 @@ import argparse
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from bakemesh.cli import speaking
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit
 from bakemesh.cli.inferring import add_call, add_sampling, answered, sampling_options
@@ -39,28 +40,12 @@ def run(call: Call) -> int:
 async def _generate(call: Call, inference: Inference, prompt: str, options: dict[str, Any]) -> int:
     from bakemesh.inference import Token
 
-    screen, last = call.screen, ""
+    last = ""
     async with aclosing(inference.stream(prompt, call.args.model, **options)) as parts:
         async for part in parts:
             if isinstance(part, Token):
                 last = part.text or last
-                if screen.machine:
-                    screen.event("token", index=part.index, text=part.text)
-                else:
-                    print(part.text, end="", file=screen.out, flush=True)
-                continue
-            if screen.machine:
-                screen.event(
-                    "text",
-                    text=part.text,
-                    finishreason=part.finish_reason,
-                    nprompt=part.n_prompt,
-                    ngen=part.n_generated,
-                    node=part.node_id,
-                )
-                continue
-            if not last.endswith("\n"):
-                screen.say("")
-            if part.finish_reason == "length":
-                screen.note(f"ended after {part.n_generated} tokens; --max-tokens allows more")
+                speaking.token(call.screen, part)
+            else:
+                speaking.end(call.screen, "text", part, newline=not last.endswith("\n"))
     return Exit.DONE
