@@ -18,12 +18,12 @@ from typing import Any
 from bakemesh.protocol.builder.spec.problems import suggestion
 from bakemesh.protocol.numerals import whole
 from bakemesh.protocol.subjects import NO_KEY
+from bakemesh.synapse.models.aliases import ALIAS
 from bakemesh.telemetry import KINDS
 
 Given = int | float | str
 LANES, WEIGHTS, ENGINES = ("local", "bus", "both"), ("asis", "fastest"), ("llama", "fake")
 MODEL = "model."
-_ALIAS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RUNTIME_KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
@@ -150,4 +150,4 @@ NAMES = tuple(_ROWS)
 
 def is_alias(text: str) -> bool:
     """Whether it can be a model's name on the bus."""
-    return text != NO_KEY and _ALIAS.fullmatch(text) is not None
+    return text != NO_KEY and ALIAS.fullmatch(text) is not None

@@ -18,11 +18,10 @@ from bakemesh.bus.errors import BusError
 from bakemesh.protocol.inference.answers import Ingested, Progress
 from bakemesh.protocol.inference.errors import Code, error_of
 from bakemesh.protocol.inference.requests import Ingest
-from bakemesh.synapse.answering.mapping import TAKEN_BACK
 from bakemesh.synapse.answering.request import Request
 from bakemesh.synapse.answering.shelf import Known, Shelf
 from bakemesh.synapse.parameters import is_alias
-from bakemesh.synapse.scheduling.asks import Failed
+from bakemesh.synapse.scheduling.asks import TAKEN_BACK, Failed
 
 VERB = "Ingest"
 A_SECOND: Final = 4

@@ -13,7 +13,6 @@ from bakemesh.synapse.scheduling.asks import Failed
 
 log = logging.getLogger(__name__)
 
-TAKEN_BACK = error_of(Code.CANCELLED, "the caller took it back")
 NO_RESULT = error_of(Code.INFERENCE_FAILED, "the module gave no result; its log says more")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bakemesh.protocol.inference.answers import Probed
 from bakemesh.protocol.inference.requests import Probe
-from bakemesh.synapse.answering.mapping import TAKEN_BACK
 from bakemesh.synapse.answering.parts import Parts
 from bakemesh.synapse.answering.request import Request
+from bakemesh.synapse.scheduling.asks import TAKEN_BACK
 from bakemesh.workerpool.models import key_of
 
 VERB = "Probe"

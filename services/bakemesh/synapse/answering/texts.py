@@ -11,10 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from bakemesh.protocol.inference.errors import Code, error_of
-from bakemesh.synapse.answering.mapping import TAKEN_BACK
 from bakemesh.synapse.answering.request import Request
 from bakemesh.synapse.answering.shelf import Known
-from bakemesh.synapse.scheduling.asks import Failed
+from bakemesh.synapse.scheduling.asks import TAKEN_BACK, Failed
 
 INLINE_CHARACTERS: Final = 2048  # about a millisecond
 THREADS: Final = 2

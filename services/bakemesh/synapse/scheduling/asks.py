@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bakemesh.protocol.inference.errors import ErrorObject
+from bakemesh.protocol.inference.errors import Code, ErrorObject, error_of
 from bakemesh.workerpool.models import ModelKey
 
 CONTROL, INTERACTIVE, BULK = CLASSES = ("control", "interactive", "bulk")
+TAKEN_BACK = error_of(Code.CANCELLED, "the caller took it back")
 
 
 class Failed(Exception):

@@ -27,6 +27,7 @@ from bakemesh.synapse.scheduling.asks import (
     BULK,
     CLASSES,
     INTERACTIVE,
+    TAKEN_BACK,
     Ask,
     CoreStatus,
     Failed,
@@ -291,13 +292,13 @@ class Core:
             self._idle.set()
 
     def _leave(self, request: Request[Any]) -> None:
-        self._end(request, _TAKEN_BACK)
+        self._end(request, TAKEN_BACK)
 
     def _cancel(self, request: Request[Any]) -> None:
         if request.call is not None and not request.over:
             request.call.cancel()  # its end comes from the lane, with the text so far
         else:
-            self._end(request, _TAKEN_BACK)
+            self._end(request, TAKEN_BACK)
 
     def _due(self, request: Request[Any]) -> None:
         """Its caller's time is over, or it did not begin in time."""
@@ -361,7 +362,6 @@ class Core:
 
 _RANKS: Final = {name: rank for rank, name in enumerate(CLASSES)}
 _GOING = error_of(Code.MODULE_RESTARTED, "the module takes nothing more: it is being closed")
-_TAKEN_BACK = error_of(Code.CANCELLED, "the caller took it back")
 
 
 def _match(counts: Sequence[int], tokens: int, ids: bytes | memoryview) -> None:
