@@ -101,7 +101,7 @@ def test_ids_are_bytes_and_limits_name_both_counts(library: Library, source: Pat
     assert tokenizer.embed_ids(["x" * 11], truncate=True)[1] == [10]
     with pytest.raises(TextRefused, match="item 1 has no tokens"):
         tokenizer.embed_ids(["a", ""])
-    with pytest.raises(TooManyTokens, match="^the prompt has 10 tokens; this model takes at most 9$"):
+    with pytest.raises(TooManyTokens, match=r"^the prompt has 10 tokens; this model takes at most 9$"):
         tokenizer.prompt_ids("x" * 10)
     assert len(tokenizer.prompt_ids("x" * 9)) == 36
 
