@@ -21,6 +21,7 @@ from support.synapse import calling, synapse
 from support.waiting import eventually
 
 MODELS = {"mini": {"kind": "embed"}, "chat": {"kind": "generate"}}
+POISON = {"mini": {"abort_on_item": "120"}}  # an "x"
 
 
 class Collector:
@@ -52,6 +53,14 @@ class Collector:
             of = {each.key: each.value.string_value for each in point.attributes}
             found[of["verb"], of["outcome"]] = int(point.as_int)
         return found
+
+    def values(self, name: str) -> list[float]:
+        """The points of a counter or a gauge."""
+        metric = self.metrics.get(name)
+        if metric is None:
+            return []
+        points = (metric.sum if metric.HasField("sum") else metric.gauge).data_points
+        return [point.as_int if point.HasField("as_int") else point.as_double for point in points]
 
     def named(self, name: str) -> list[Any]:
         return [span for span in self.spans if span.name == name]
@@ -96,7 +105,7 @@ async def test_a_trace_goes_from_the_caller_to_the_lane_and_metrics_tell_the_wor
         }
         async with (
             server(tmp_path) as nats,
-            synapse(tmp_path, nats.url, MODELS, "--telemetry=otlp", environ=environ),
+            synapse(tmp_path, nats.url, MODELS, "--telemetry=otlp", environ=environ, config=POISON),
             calling(nats.url) as caller,
         ):
             asking = client.span("ask", SpanKind.CLIENT)
@@ -140,4 +149,9 @@ async def test_a_trace_goes_from_the_caller_to_the_lane_and_metrics_tell_the_wor
                 return (counts.get(("Embed", "ok")), counts.get(("Embed", "model_unknown"))) == (1, 1)
 
             await eventually(told, what="the counts of requests")
+            await eventually(lambda: seen.values("synapse.lane.memory"), what="the memory of a worker")
+            assert all(mib > 1 for mib in seen.values("synapse.lane.memory"))
+            assert "synapse.lane.crashes" not in seen.metrics
+            await caller.refused("Embed", "mini", Embed(texts=["x"]))  # run once, and once more alone
+            await eventually(lambda: seen.values("synapse.lane.crashes") == [2], what="both crashes")
     client.close()

@@ -46,3 +46,12 @@ def _crashed(error: ErrorObject) -> bool:
         and error.kind == TRANSIENT
         and error.details.get("stage") not in _KILLED
     )
+
+
+def died(failure: LaneFailed) -> bool:
+    """Whether a worker ended under the request, for whatever reason: by itself, or killed for its silence.
+    Not where the request was refused for a crash of before: of that there is no end to tell.
+    """
+    error = failure.error
+    ended = "signal" in error.details or "exit_code" in error.details
+    return failure.crashed or (error.code == Code.ENGINE_CRASHED and ended)

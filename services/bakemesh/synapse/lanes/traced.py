@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 
 from bakemesh.synapse.lanes.base import LaneFailed, Lanes, LaneView
+from bakemesh.synapse.lanes.failing import died
 from bakemesh.telemetry import Span, SpanKind, Telemetry
 from bakemesh.workerpool.call import Call
 from bakemesh.workerpool.models import Artifact, ModelKey, Sampling, Share, Text, Token, Vectors
@@ -135,7 +136,7 @@ class TracedLanes:
 
     def _failed(self, span: Span, verb: str, failed: LaneFailed) -> None:
         span.note({"synapse.error": failed.error.code})
-        if failed.crashed:
+        if died(failed):
             self._telemetry.count("synapse.lane.crashes", 1, {"verb": verb})
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bakemesh.protocol.inference.errors import PERMANENT, TRANSIENT, Code, ErrorObject, error_of
-from bakemesh.synapse.lanes.failing import failed, of_pool
+from bakemesh.synapse.lanes.failing import died, failed, of_pool
 from bakemesh.workerpool import (
     BadRequest,
     EngineCrashed,
@@ -71,3 +71,19 @@ def test_a_crash_is_told_with_what_is_known_of_it() -> None:
     assert not poison.error.safe_to_retry
     assert of_pool(ModelQuarantined("x", retry_after_s=1.2)).error.retry_after_ms == 1200
     assert failed(error_of(Code.LANE_BUSY, "x")).error.safe_to_retry
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (EngineCrashed("x", stage="embed", signal=9), True),
+        (EngineCrashed("x", stage="embed"), True),
+        (EngineCrashed("x", stage="timeout", during="embed", signal=9), True),
+        (RequestPoisoned("x", stage="embed", exit_code=0, safe_to_retry=False), True),
+        (RequestPoisoned("x", stage="embed", safe_to_retry=False), False),
+        (LaneBusy("x"), False),
+        (BadRequest("x"), False),
+    ],
+)
+def test_a_worker_died_also_where_nothing_is_run_again_and_not_where_nothing_was_run(error, ended) -> None:
+    assert died(of_pool(error)) is ended
