@@ -1,7 +1,8 @@
 """Requests into quanta: pure.
 
-A quantum has at most 512 tokens and 256 items; an item is never divided, so one longer than that is a quantum
-by itself. How engines divide a quantum further (at most 256 tokens an encode) is their matter.
+A quantum has at most 512 tokens and 256 items, and on a slow lane fewer, so that it is over soon; an item is
+never divided, so one longer than that is a quantum by itself. How engines divide a quantum further (at most
+256 tokens an encode) is their matter.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ def cut(
             return index, used
         used += cost
     return last, used
+
+
+def most_tokens(rate: float, *, most: int, least: int, within_s: float) -> int:
+    """The tokens that a lane of `rate` tokens a second (0: not known) does in `within_s`.
+
+    What an interactive request waits for is a time, and small quanta cost an engine next to nothing: a slow
+    lane gets smaller ones.
+    """
+    return most if rate <= 0 else min(most, max(least, int(rate * within_s)))
 
 
 def quantum(waiting_tokens: int, idle: int, *, most: int, least: int) -> int:

@@ -171,9 +171,14 @@ class Dispatch:
         tokens = _ALL
         if not generation:
             ready = self.roster.ready(key.model)
-            tokens = cutting.quantum(
-                line.tokens, ready, most=settings.quantum_tokens, least=settings.least_tokens
+            least = settings.least_tokens
+            most = cutting.most_tokens(
+                self.estimates.pace(name, key.kind).rate,
+                most=settings.quantum_tokens,
+                least=least,
+                within_s=settings.quantum_s,
             )
+            tokens = cutting.quantum(line.tokens, ready, most=most, least=least)
         pieces = self.lines.take(line, tokens, 1 if generation else settings.quantum_items)
         est_s = self.estimates.work_s(name, key.kind, sum(piece.tokens for piece in pieces), now)
         ends = now if generation else now + est_s  # a text may end at any token

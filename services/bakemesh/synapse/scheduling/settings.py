@@ -21,7 +21,8 @@ class Settings:
     max_queue_s: float = 5.0
     max_load_s: float = 120.0
     load_s: float = 900.0
-    quantum_tokens: int = 512  # what an interactive request may have to wait for
+    quantum_tokens: int = 512
+    quantum_s: float = 0.08  # what an interactive request may have to wait for: fewer tokens on a slow lane
     quantum_items: int = 256  # the worker protocol's limit
     least_tokens: int = 96  # a batch below this is not divided among idle lanes: engines are slower there
     interactive_turns: int = 3  # to one of bulk

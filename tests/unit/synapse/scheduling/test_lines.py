@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bakemesh.synapse.scheduling.asks import CLASSES
-from bakemesh.synapse.scheduling.cutting import cut, quantum
+from bakemesh.synapse.scheduling.cutting import cut, most_tokens, quantum
 from bakemesh.synapse.scheduling.lines import LineKey, Lines, Ticket
 from bakemesh.workerpool.models import ModelKey
 
@@ -48,6 +48,15 @@ def test_cuts_cover_the_items_and_keep_within_the_room(counts, extra, tokens, it
         covered += range(at, end)
         at = end
     assert covered == list(range(len(counts)))
+
+
+@given(st.floats(0, 1e6), st.floats(0.01, 1))
+def test_a_slow_lane_gets_quanta_that_are_over_in_time(rate, within_s):
+    tokens = most_tokens(rate, most=512, least=96, within_s=within_s)
+    assert 96 <= tokens <= 512
+    if rate > 0:
+        assert tokens / rate <= max(within_s, 96 / rate)
+        assert tokens == 512 or tokens == 96 or (tokens + 1) / rate > within_s
 
 
 @given(st.integers(0, 100_000), st.integers(0, 16))
