@@ -300,4 +300,6 @@ def packed(items: Sequence[Sequence[int]]) -> tuple[list[int], bytes]:
 def model(name: str = "m", size: int = 1000) -> Any:
     """A model as the library would have it."""
     artifact = Artifact(path=Path("/nowhere") / name, digest=f"sha256:{name}", format="fake")
-    return SimpleNamespace(artifact=artifact, config={}, manifest=SimpleNamespace(bytes=size))
+    return SimpleNamespace(
+        artifact=artifact, config={}, manifest=SimpleNamespace(bytes=size, min_placement_share=None)
+    )

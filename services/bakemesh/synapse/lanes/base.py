@@ -30,7 +30,8 @@ class LaneFailed(Exception):
 class LaneView:
     """A lane as it is now. `name` is unique among all lanes (`<NodeID>/<lane>` on the bus); `up`: its worker
     lives; `idle`: it would take a request; `loaded`: what its worker holds; `refused`: what is quarantined
-    there; `types`: what it can beyond version 1 (GENERATE_STREAM, …)."""
+    there; `types`: what it can beyond version 1 (GENERATE_STREAM, …);
+    `placement_share`: of its work on its accelerator, None where it does not say."""
 
     name: str
     node_id: str
@@ -42,6 +43,7 @@ class LaneView:
     types: tuple[str, ...] = ()
     degraded: bool = False
     rss_mb: float | None = None
+    placement_share: float | None = None
     stamp_age_s: float | None = None
     state: str = "idle"
     engine: str | None = None

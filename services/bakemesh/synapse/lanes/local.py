@@ -90,6 +90,7 @@ class LocalLanes:
             types=health.types,
             degraded=ledger.degraded(now),
             rss_mb=health.rss_mb,
+            placement_share=health.placement_share,
             stamp_age_s=health.pong_age_s,
             state=self._state(health),
             engine=health.engine,

@@ -65,6 +65,7 @@ class Known:
             types=tuple(status.types),
             degraded=status.degraded,
             rss_mb=status.rss_mb,
+            placement_share=status.placement_share,
             stamp_age_s=now - self.heard,
             state=self.state if self.since is None or self.state != "idle" else "busy",
             engine=status.engine,

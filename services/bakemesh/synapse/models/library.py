@@ -8,6 +8,7 @@ ingesting blocks, for minutes where a model is large. Left out: loading (a worke
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from bakemesh.synapse.models.weights import fast_bf16
 Progress = Callable[[str, int, int], None]  # stage (hash, copy, read, convert), bytes done, bytes in all
 
 FILE, WORK = "models.json", "ingesting"
+_SHARE = "min_placement_share"
 _MOST_KEYS, _LONGEST_VALUE = 64, 4096
 
 
@@ -62,10 +64,11 @@ class Library:
         """Takes a file, or a folder with one model, in under `alias`, which may be there already.
 
         `weights`: `fastest` makes bf16 of them where this CPU runs that fastest. `config`: runtime keys of
-        its LOAD. Raises ModelRefused, OSError.
+        its LOAD, and `min_placement_share`, which is the manifest's. Raises ModelRefused, OSError.
         """
         aliases.check_alias(alias)
         known = _checked(config or {})
+        share = _share(known.pop(_SHARE, None))
         if weights not in ("asis", "fastest"):
             raise ModelRefused(Code.BAD_REQUEST, f"weights {weights!r:.40}: asis or fastest is meant")
         found = finding.find(path)
@@ -78,6 +81,7 @@ class Library:
                     manifest = fake.manifest(staged.path, found.model.name, staged.digest, staged.size, known)
                 else:
                     manifest = Ingest(self._cache, self._work, found, staged, known, tell).run(weights)
+                manifest = dataclasses.replace(manifest, min_placement_share=share)
                 staged.keep()
         except ArtifactBroken as broken:
             raise ModelRefused(Code.ARTIFACT_INVALID, str(broken)) from broken
@@ -130,6 +134,20 @@ def _checked(config: Mapping[str, str]) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(value, str) or len(key) + len(value) > _LONGEST_VALUE:
             raise ModelRefused(Code.CONFIG_INVALID, f"config.{key!s:.80}: a text is meant, not {value!r:.80}")
     return dict(config)
+
+
+def _share(value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        share = float(value)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ModelRefused(
+            Code.CONFIG_INVALID, f"config.{_SHARE} {value!r:.40}: a number from 0 to 1 is meant"
+        )
+    return share
 
 
 def _nothing(stage: str, done: int, total: int) -> None:

@@ -36,7 +36,8 @@ class Manifest:
     """A model. `digest`: of what is loaded; `source`: of the file as it came (another one where weights were
     converted). `context`: tokens it was trained for; `limit`: most tokens of an item, or of prompt and
     generation together, with this config. `dims`: of its vectors. `faithful`: its answers are those it was
-    trained to give; `unfaithful` says why they are not.
+    trained to give; `unfaithful` says why they are not. `min_placement_share`: a lane that says that less of
+    its work runs on its accelerator is not used for it.
     """
 
     digest: str
@@ -58,6 +59,7 @@ class Manifest:
     texts: Mapping[str, str] = field(default_factory=dict)  # a template's bos_token and eos_token
     config: Mapping[str, str] = field(default_factory=dict)  # the runtime keys that LOAD gets
     unfaithful: str | None = None
+    min_placement_share: float | None = None
 
     @property
     def faithful(self) -> bool:

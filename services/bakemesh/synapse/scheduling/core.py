@@ -45,9 +45,12 @@ from bakemesh.workerpool.models import Artifact, ModelKey, Sampling, Text, Token
 _ID: Final = 4  # bytes of one
 
 
-class _Sized(Protocol):
+class _Facts(Protocol):
     @property
     def bytes(self) -> int: ...
+
+    @property
+    def min_placement_share(self) -> float | None: ...
 
 
 class Known(Protocol):
@@ -62,8 +65,8 @@ class Known(Protocol):
         """What its LOAD gets."""
 
     @property
-    def manifest(self) -> _Sized:
-        """Where its size is."""
+    def manifest(self) -> _Facts:
+        """Where its size is, and which lanes it wants."""
 
 
 class Core:
@@ -95,7 +98,11 @@ class Core:
         """Registers it; lanes load it when it is first asked for. The same one again: nothing."""
         size = model.manifest.bytes
         key = self._lanes.know(model.artifact, model.config, size)
-        self._dispatch.roster.sizes[key] = size
+        roster, least = self._dispatch.roster, model.manifest.min_placement_share
+        roster.sizes[key] = size
+        roster.least_shares.pop(key, None)
+        if least is not None:
+            roster.least_shares[key] = least
         return key
 
     def embed(

@@ -123,7 +123,7 @@ class Dispatch:
                         return True
                     case Wait(Why.MEMORY):
                         ground.held = True
-                    case Wait(Why.REFUSED | Why.INCAPABLE as why):
+                    case Wait(Why.REFUSED | Why.INCAPABLE | Why.MISPLACED as why):
                         self._end(_request(head), self._never(line.key, why))
                         return True
                     case _:
@@ -153,6 +153,10 @@ class Dispatch:
     def _never(self, key: LineKey, why: Why) -> ErrorObject:
         if why is Why.INCAPABLE:
             said = f"no lane's worker knows {key.needs}: options of a generation cannot be honoured"
+            return error_of(Code.CAPABILITY_ABSENT, said)
+        if why is Why.MISPLACED:
+            least = self.roster.least_shares[key.model]
+            said = f"no lane runs {least:.0%} or more of model {key.model.id} on its accelerator"
             return error_of(Code.CAPABILITY_ABSENT, said)
         said = f"model {key.model.id} is quarantined on every lane: it crashed too often, a probe has to pass"
         known = (error for (_, model), error in self.roster.refused.items() if model == key.model)

@@ -29,6 +29,7 @@ class Why(StrEnum):
     MEMORY = "memory"  # what could go is in use
     REFUSED = "refused"  # it is quarantined wherever it could run
     INCAPABLE = "incapable"  # no lane knows this type of request
+    MISPLACED = "misplaced"  # too little of it would run on the lanes' accelerators
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,12 @@ class Wanted:
 
 @dataclass(slots=True)
 class Ground:
-    """The lanes as they are. `taken`: not to be given anything, whatever their view says. `loading`: model →
-    lane. `refused`: (lane, model) that cannot be, beside what views say; `shunned`: that should not be, where
-    there is another lane. `demand`: of a model, in lanes. `used`: when
-    (lane, model) ran last. `waiting`: models somebody waits for. `held`: a model that goes first waits for
-    memory, so no other one is loaded on lanes of this process."""
+    """The lanes as they are. `taken`: not to be given anything, whatever their view says. `loading`:
+    model → lane. `refused`: (lane, model) that cannot be, beside what views say; `shunned`: that should
+    not be, where there is another lane. `demand`: of a model, in lanes. `used`: when (lane, model) ran
+    last. `least_shares`: below which a lane is not used for a model. `waiting`: models somebody waits
+    for. `held`: a model that goes first waits for memory, so no other one is loaded on lanes of this
+    process."""
 
     views: Sequence[LaneView]
     taken: Collection[str] = ()
@@ -106,6 +108,7 @@ class Ground:
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
     waiting: Collection[ModelKey] = ()
     sizes: Mapping[ModelKey, int] = field(default_factory=dict)
+    least_shares: Mapping[ModelKey, float] = field(default_factory=dict)
     memory: int | None = None
     held: bool = False
 
@@ -140,6 +143,10 @@ def candidates(wanted: Wanted, ground: Ground) -> list[LaneView] | Why:
     able = [view for view in up if wanted.needs is None or wanted.needs in view.types]
     if not able:
         return Why.INCAPABLE
+    if (least := ground.least_shares.get(wanted.model)) is not None:
+        able = [view for view in able if view.placement_share is None or view.placement_share >= least]
+        if not able:
+            return Why.MISPLACED
     willing = [view for view in able if wanted.model not in view.refused]
     if ground.refused:
         willing = [view for view in willing if (view.name, wanted.model) not in ground.refused]

@@ -44,6 +44,7 @@ class Roster:
         self.busy: dict[str, Busy] = {}
         self.loading: dict[ModelKey, str] = {}
         self.sizes: dict[ModelKey, int] = {}
+        self.least_shares: dict[ModelKey, float] = {}
         self.used: dict[tuple[str, ModelKey], float] = {}
         self.prompts: dict[str, Prompt] = {}
         self.demand = Demand()
@@ -106,6 +107,7 @@ class Roster:
             prompts=self.prompts,
             waiting=waiting,
             sizes=self.sizes,
+            least_shares=self.least_shares,
             memory=self._settings.memory_bytes,
         )
 

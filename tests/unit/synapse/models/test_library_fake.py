@@ -187,6 +187,18 @@ def test_configs_are_texts(library: Library, source: Path) -> None:
         library.ingest(source, "mini", weights="f16")
 
 
+def test_the_least_placement_share_is_the_manifests_and_no_key_of_a_load(
+    library: Library, source: Path
+) -> None:
+    found = library.ingest(source, "mini", config={"min_placement_share": "0.8", "ctx_size": "64"})
+    assert found.min_placement_share == 0.8
+    assert dict(found.config) == {"ctx_size": "64"}
+    assert Manifest.from_json(found.to_json()) == found
+    for wrong in ("most", "1.5", "-1", "nan"):
+        with pytest.raises(ModelRefused, match="from 0 to 1"):
+            library.ingest(source, "mini", config={"min_placement_share": wrong})
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": 2}', '{"version": 1, "models": {"a": {}}}'])
 def test_damaged_aliases_are_not_written_over(tmp_path: Path, text: str) -> None:
     (tmp_path / "synapse").mkdir()

@@ -223,3 +223,16 @@ def test_only_a_crash_is_repeated_once_and_never_what_was_seen(code, crashed, be
     if code == Code.ENGINE_CRASHED and crashed and attempt == 0 and not seen:
         assert found is Then.REPEAT
     assert told(failed, seen=seen).safe_to_retry == (not seen)
+
+
+def test_a_lane_that_computes_too_little_on_its_accelerator_is_not_used_for_the_model():
+    slow = lane("w0", loaded=frozenset({A}), placement_share=0.4)
+    silent, fast = (
+        lane("w1", loaded=frozenset({A})),
+        lane("w2", loaded=frozenset({A, B}), placement_share=0.9),
+    )
+    wanted = Wanted(A)
+    assert plan(wanted, Ground([slow, fast], least_shares={A: 0.5})) == Run("w2")
+    assert plan(wanted, Ground([slow, silent], least_shares={A: 0.5})) == Run("w1")
+    assert plan(wanted, Ground([slow], least_shares={A: 0.5})) == Wait(Why.MISPLACED)
+    assert plan(wanted, Ground([slow], least_shares={B: 0.5})) == Run("w0")
