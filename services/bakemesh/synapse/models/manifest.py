@@ -90,7 +90,8 @@ class Manifest:
     def from_json(cls, found: Mapping[str, Any]) -> Manifest:
         """Raises ValueError for what is no manifest of this version."""
         try:
-            known = {each.name: found[each.name] for each in dataclasses.fields(cls)}
+            # What has a default may be absent: it came with a later version.
+            known = {each.name: found[each.name] for each in dataclasses.fields(cls) if each.name in found}
             tokenizer = dict(known["tokenizer"])
             for name in ("before", "behind"):
                 tokenizer[name] = tuple(tokenizer[name])
