@@ -105,7 +105,7 @@ async def opened(where: Path, requests: int) -> World:
     file.write_bytes(b"any file")
     digest = "sha256:" + hashlib.sha256(b"any file").hexdigest()
     artifact = Artifact(path=file, digest=digest, format="fake")
-    manifest = SimpleNamespace(bytes=file.stat().st_size)
+    manifest = SimpleNamespace(bytes=file.stat().st_size, min_placement_share=None)
     key = core.know(SimpleNamespace(artifact=artifact, config={}, manifest=manifest))
     world = World(lanes, core, key, requests)
     while any(key not in view.loaded for view in lanes.views()):

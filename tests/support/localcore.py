@@ -32,7 +32,7 @@ class LocalCore:
         file.write_bytes(name.encode())
         digest = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
         artifact = Artifact(path=file, digest=digest, format="fake")
-        manifest = SimpleNamespace(bytes=file.stat().st_size)
+        manifest = SimpleNamespace(bytes=file.stat().st_size, min_placement_share=None)
         return self.core.know(SimpleNamespace(artifact=artifact, config=config, manifest=manifest))
 
     def pids(self) -> list[int]:
