@@ -289,12 +289,14 @@ async def test_where_no_node_takes_work_any_more_that_is_told_after_a_moment(tmp
         await asyncio.sleep(nodes.SETTLED_S)
         await mesh.module.say(state="down")
         await eventually(lambda: mesh.client.nodes[0].state == "down")
-        began = asyncio.get_running_loop().time()
-        for least, most in ((1.0, nodes.SETTLED_S + 1), (0.0, 1.0)):
+        took, clock = list[float](), asyncio.get_running_loop().time
+        for _ in range(2):
+            began = clock()
             with pytest.raises(NoNode, match="alpha is down"):
                 await mesh.client.embed(["x"], model="mini")
-            took, began = asyncio.get_running_loop().time() - began, asyncio.get_running_loop().time()
-            assert least < took < most
+            took.append(clock() - began)
+        assert took[0] > 1.0  # a moment for another node, once
+        assert took[1] < took[0]
         assert not mesh.asked()
 
 
