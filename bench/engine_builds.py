@@ -42,7 +42,7 @@ def works(engine: Any) -> dict[str, Work]:
 
     embedder, chat = (
         opened(models.embedder(RUN / "models")),
-        opened(models.chat(RUN / "models") / models.CHAT_FILE),
+        opened(models.chat(RUN / "models")),
     )
     rng = np.random.default_rng(3)
     found: dict[str, Work] = {}
@@ -57,7 +57,9 @@ def works(engine: Any) -> dict[str, Work]:
         found[name] = embed
 
     def generate(length: int, most: int) -> int:
-        ids = rng.integers(1000, 200_000, length).astype(np.int32)  # another each time: nothing of it is kept
+        ids = rng.integers(1000, chat.n_vocab, length).astype(
+            np.int32
+        )  # another each time: nothing of it is kept
         done = engine.generate(chat, ids.data, Options(max_tokens=most), None, lambda: False)
         return length if most == 1 else int(done.n_gen) or 1
 
