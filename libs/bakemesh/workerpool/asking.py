@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -27,19 +28,19 @@ from bakemesh.workerpool.placing import Wanted
 EmbedResult = Vectors | WorkerPoolError
 
 
-class Asking:
+class Asking(ABC):
     """The requests; `Pool` is one that can be asked."""
 
     ledger: Ledger
     _loop: asyncio.AbstractEventLoop
 
+    @abstractmethod
     def job(self, stage: str, key: ModelKey, call: Call, request: Any, result: Any, **more: Any) -> Job:
         """A job of this call."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def submit(self, job: Job) -> Any:
         """Runs a job."""
-        raise NotImplementedError
 
     async def embed(
         self,
