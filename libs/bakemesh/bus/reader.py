@@ -53,8 +53,8 @@ async def read(
 
     `follow` goes on for ever; `last` ends with what is stored now. `api`: another JetStream than the
     server's own, for instance `bus.hub_api`. To end early, close the iterator (`contextlib.aclosing`).
-    Raises NotFound where the stream does not exist, AccessDenied, NotConnected (only before the first
-    message), BusClosed.
+    Raises NotFound where the stream does not exist, AccessDenied, BusClosed; only before the first message
+    NotConnected, and with `last` StoreUnavailable, StoreTimeout.
     """
     reader = Reader(bus, stream, filter_subject, start_sequence, end, api or bus.api, batch_bytes)
     try:

@@ -336,8 +336,13 @@ async def world(folder: Path, servers: Servers, text: str) -> AsyncIterator[Worl
 
 
 async def stored(bus: Bus, stream: str, subject: str) -> list[Any]:
-    """The messages as they lie in the stream."""
-    return [decode(one.payload).message async for one in read(bus, stream, subject, end="last")]
+    """The messages as they lie in the stream; one whose servers still choose a leader is asked again."""
+
+    async def all_of_them() -> list[Any]:
+        return [decode(one.payload).message async for one in read(bus, stream, subject, end="last")]
+
+    found: list[Any] = await _until_done(all_of_them)
+    return found
 
 
 async def story(bus: Bus, order_: Ordered, runs: Counter[str]) -> Story:

@@ -231,7 +231,8 @@ async def test_a_client_that_did_not_run_for_long_takes_its_own_silence_for_nobo
     monkeypatch.setattr(nodes, "SILENT_S", 5.0)  # a busy machine may be seconds late with a Status
 
     async def blocked() -> None:
-        time.sleep(7)  # noqa: ASYNC251 - what is tried here; in the client's own thread
+        # Longer than SILENT_S, shorter than three pings of the server, which would cut the link.
+        time.sleep(5.5)  # noqa: ASYNC251 - what is tried here; in the client's own thread
 
     async with world(tmp_path) as mesh:
         mesh.module.faults.hold_after = 1
@@ -239,6 +240,7 @@ async def test_a_client_that_did_not_run_for_long_takes_its_own_silence_for_nobo
 
         def script() -> tuple[list[str], int]:
             with blocking.Inference(mesh.nats.url, "script", deadline_s=60) as client:
+                client._loop.call(eventually(lambda: client.nodes))  # else there is nobody to take for silent
                 parts = client.stream("a b", "echo")
                 texts = [str(next(parts).text)]
                 client._loop.call(blocked())

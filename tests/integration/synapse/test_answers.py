@@ -13,7 +13,7 @@ from bakemesh.protocol.inference.answers import HealthStamp, ModelList, Scores, 
 from bakemesh.protocol.inference.requests import Embed, Generate, Health, Models, Rerank
 from bakemesh.worker.engines.fake import score, vector
 from support.nats import server
-from support.synapse import Caller, calling, synapse
+from support.synapse import Asked, Caller, calling, synapse
 
 MODELS = {
     "mini": {"kind": "embed", "dims": 16, "context": 300},
@@ -37,9 +37,15 @@ def ids(*tokens: int) -> bytes:
     return array("i", tokens).tobytes()
 
 
-def rows(answer: Vectors) -> list[list[float]]:
-    flat = struct.unpack(f"<{answer.n * answer.dims}f", answer.data)
-    return [list(flat[at : at + answer.dims]) for at in range(0, len(flat), answer.dims)]
+def rows(asked: Asked) -> list[list[float]]:
+    """All vectors: a module may tell those that are done before the others."""
+    found: list[list[float]] = []
+    for answer in asked.messages:
+        assert isinstance(answer, Vectors)
+        assert answer.first == len(found)
+        flat = struct.unpack(f"<{answer.n * answer.dims}f", answer.data)
+        found += [list(flat[at : at + answer.dims]) for at in range(0, len(flat), answer.dims)]
+    return found
 
 
 def near(text: str, pooling: str = "mean", normalize: bool = True) -> object:
@@ -48,21 +54,21 @@ def near(text: str, pooling: str = "mean", normalize: bool = True) -> object:
 
 async def test_embed_gives_a_vector_a_text(caller: Caller) -> None:
     asked = await caller.ask("Embed", "mini", Embed(texts=["hello", "wide world"]))
-    (answer,) = asked.messages
-    assert isinstance(answer, Vectors)
-    assert (answer.first, answer.n, answer.dims, answer.final, answer.ntokens) == (0, 2, 16, True, 15)
-    assert rows(answer) == [near("hello"), near("wide world")]
+    assert {answer.dims for answer in asked.messages if isinstance(answer, Vectors)} == {16}
+    assert sum(answer.ntokens for answer in asked.messages if isinstance(answer, Vectors)) == 15
+    assert asked.last.final
+    assert rows(asked) == [near("hello"), near("wide world")]
     assert asked.got[0].sender == "synapse@alpha"  # it names the node that answered
 
 
 async def test_embed_takes_pooling_and_bare_vectors(caller: Caller) -> None:
     asked = await caller.ask("Embed", "mini", Embed(texts=["hello"], pooling="last", normalize=False))
-    assert rows(asked.last) == [near("hello", "last", normalize=False)]
+    assert rows(asked) == [near("hello", "last", normalize=False)]
 
 
 async def test_embed_takes_ids_as_they_come(caller: Caller) -> None:
     asked = await caller.ask("Embed", "mini", Embed(data=ids(104, 105, 106, 107), counts=[2, 2]))
-    assert rows(asked.last) == [near("hi"), near("jk")]
+    assert rows(asked) == [near("hi"), near("jk")]
 
 
 async def test_embed_cuts_what_is_too_long_only_where_asked(caller: Caller) -> None:
@@ -71,17 +77,17 @@ async def test_embed_cuts_what_is_too_long_only_where_asked(caller: Caller) -> N
     assert (error.code, error.error_class) == ("too_many_tokens", "permanent")
     assert error.details == {"have": 301, "most": 300, "item": 1}
     asked = await caller.ask("Embed", "mini", Embed(texts=["short", long], truncate=True))
-    assert rows(asked.last) == [near("short"), near(long[:300])]
+    assert rows(asked) == [near("short"), near(long[:300])]
     given = Embed(data=ids(*long.encode()), counts=[301])
     assert (await caller.refused("Embed", "mini", given)).code == "too_many_tokens"
     asked = await caller.ask("Embed", "mini", Embed(data=ids(*long.encode()), counts=[301], truncate=True))
-    assert rows(asked.last) == [near(long[:300])]
+    assert rows(asked) == [near(long[:300])]
 
 
 async def test_long_texts_are_read_beside_the_loop_and_answered_the_same(caller: Caller) -> None:
     texts = [f"text {number} " * 20 for number in range(400)]
     asked = await caller.ask("Embed", "mini", Embed(texts=texts))
-    assert [row for part in asked.messages for row in rows(part)] == [near(text) for text in texts]  # type: ignore[arg-type]
+    assert rows(asked) == [near(text) for text in texts]  # type: ignore[arg-type]
     assert asked.ends() == 1
 
 
