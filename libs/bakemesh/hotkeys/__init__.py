@@ -1,0 +1,1 @@
+"""Hotkeys in files: reading and making them."""

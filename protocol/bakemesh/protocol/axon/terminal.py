@@ -1,0 +1,120 @@
+"""TerminalInfo: what is told of one end of a request. Source: the bittensor-synapse document, "TerminalInfo".
+
+A field that is absent is None and is not sent; one that cannot be read, a number outside the document's
+integer type too, becomes None.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+_INTEGER = re.compile(r"\+?[0-9]{1,20}", re.ASCII)
+_FLOAT = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|inf(?:inity)?|nan)",
+    re.ASCII | re.IGNORECASE,
+)
+
+U16, U32, U64 = 2**16 - 1, 2**32 - 1, 2**64 - 1
+
+
+def unsigned(text: str, most: int) -> int:
+    """A decimal number from 0 to `most`, written plainly. Raises ValueError."""
+    if _INTEGER.fullmatch(text) is None:
+        raise ValueError(f"{text[:40]!r} is no whole number")
+    value = int(text)
+    if value > most:
+        raise ValueError(f"{value} is more than {most}")
+    return value
+
+
+def number(text: str) -> float:
+    """A floating-point number, written plainly. Raises ValueError."""
+    if len(text) > 64 or _FLOAT.fullmatch(text) is None:
+        raise ValueError(f"{text[:40]!r} is no number")
+    return float(text)
+
+
+def _word(text: str) -> str:
+    return text
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "status_code": lambda text: unsigned(text, U16),
+    "status_message": _word,
+    "process_time": number,
+    "ip": _word,
+    "port": lambda text: unsigned(text, U16),
+    "version": lambda text: unsigned(text, U32),
+    "nonce": lambda text: unsigned(text, U64),
+    "uuid": _word,
+    "hotkey": _word,
+    "signature": _word,
+}
+_NAMES = tuple(_READERS)
+_LIMITS = {"status_code": U16, "port": U16, "version": U32, "nonce": U64}
+
+
+class TerminalInfo(BaseModel):
+    """One end: the dendrite that asks, or the axon that answers."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    status_code: int | None = None
+    status_message: str | None = None
+    process_time: float | None = None
+    ip: str | None = None
+    port: int | None = None
+    version: int | None = None
+    nonce: int | None = None
+    uuid: str | None = None
+    hotkey: str | None = None
+    signature: str | None = None
+
+    def to_headers_with_prefix(self, prefix: str) -> dict[str, str]:
+        """The fields that are there, each behind the prefix."""
+        values = self.__dict__
+        return {prefix + name: _text(value) for name in _NAMES if (value := values[name]) is not None}
+
+    @classmethod
+    def from_headers_with_prefix(cls, headers: Mapping[str, str], prefix: str) -> TerminalInfo:
+        """Reads what is there; what cannot be read is None."""
+        found: dict[str, Any] = {}
+        for name, read in _READERS.items():
+            text = headers.get(prefix + name)
+            if text is not None:
+                try:
+                    found[name] = read(text)
+                except ValueError:
+                    continue
+        return cls.model_construct(**found)
+
+    @classmethod
+    def leniently(cls, value: Any) -> TerminalInfo:
+        """From a map in a body: what is of another kind, or out of its range, is None."""
+        if not isinstance(value, Mapping):
+            return cls()
+        found: dict[str, Any] = {}
+        for name, read in _READERS.items():
+            given = value.get(name)
+            if isinstance(given, str):
+                try:
+                    found[name] = read(given)
+                except ValueError:
+                    continue
+            elif read is not _word and isinstance(given, int | float) and not isinstance(given, bool):
+                if name == "process_time":
+                    found[name] = float(given)
+                elif isinstance(given, int) and 0 <= given <= _LIMITS[name]:
+                    found[name] = given
+        return cls.model_construct(**found)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return str(value)

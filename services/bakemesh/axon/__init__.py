@@ -1,0 +1,1 @@
+"""The gateway: signed synapses and OpenAI-style requests come in over HTTP."""
