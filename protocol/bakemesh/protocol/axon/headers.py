@@ -24,7 +24,7 @@ def normal(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for raw_key, raw_value in raw:
         key = raw_key.decode("latin-1").lower()
-        if "-" in key and (key.startswith("bt-") or key.startswith("bt_") or key in _HYPHENED):
+        if "-" in key and (key.startswith(("bt-", "bt_")) or key in _HYPHENED):
             key = key.replace("-", "_")
         value = raw_value.decode("latin-1").strip(" \t")
         if _CONTROL.search(value):

@@ -6,8 +6,8 @@
         required_hash_fields: ClassVar = ("text",)    # what the sdk profile signs of the body
 
 Source: the bittensor-synapse document, "Synapse Trait"; the field names are those of the real SDK, so that
-its classes can be copied. What is known of a class is computed once, not a request. An accessor of the document
-(`timeout()`) is the attribute; `set_timeout` and its like set without checks.
+its classes can be copied. What is known of a class is computed once, not a request. An accessor of the
+document (`timeout()`) is the attribute; `set_timeout` and its like set without checks.
 Left out: sending, signing, verifying.
 """
 
@@ -175,8 +175,8 @@ class Synapse(BaseModel):
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str]) -> Self:
-        """A synapse of which only the headers are known; its own fields are as `bt_header_input_obj_*` say, else
-        their defaults. Raises MissingHeader, InvalidHeaderValue, DeserializationFailed.
+        """A synapse of which only the headers are known; its own fields are as `bt_header_input_obj_*` say,
+        else their defaults. Raises MissingHeader, InvalidHeaderValue, DeserializationFailed.
         """
         found: dict[str, Any] = {
             "name": parse_header(headers, keys.NAME),
