@@ -233,6 +233,7 @@ def identities(
     witnesses: Iterable[str] = (),
     modules: Iterable[str] = (),
     inference: Mapping[str, str] | None = None,
+    gateways: Iterable[str] = (),
     triggers: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[dict[str, Grant], dict[str, UserKey]]:
     """Grants and keys of a small mesh, by name. `inference`: the NodeID of each synapse module and lane host.
@@ -245,6 +246,7 @@ def identities(
     rows += [(Role.DASHBOARD, name, None) for name in dashboards]
     rows += [(Role.MODULE, name, None) for name in modules]
     rows += [(Role.INFERENCE, name, node) for name, node in (inference or {}).items()]
+    rows += [(Role.GATEWAY, name, None) for name in gateways]
     # A test's own eyes and forger's hand: like a leaf's link it may do everything.
     rows += [(Role.LEAF, name, None) for name in witnesses]
     keys = {name: make_user_key() for _, name, _ in rows}

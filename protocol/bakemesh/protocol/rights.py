@@ -102,7 +102,7 @@ def permissions(
         publish += _reads_status(mesh)
     elif role in (Role.MODULE, Role.INFERENCE):
         publish += _reads_nodes(mesh)
-    else:
+    elif role is not Role.GATEWAY:
         publish += ["$SRV.>"]
         publish += _reads_bakes(role, name, mesh)
         publish += _counts_ids(name, mesh)
@@ -120,6 +120,8 @@ def permissions(
     elif role is Role.INFERENCE:
         # Streams have many answers, and a caller that is gone shows by an answer that asks for one.
         publish.append("_INBOX.>")
+        subscribe += ["$SRV.>", subjects.pattern(mesh, "Psyclone.Component.>", key=name)]
+    elif role is Role.GATEWAY:  # it is a service, and maybe a component; strangers' requests end here
         subscribe += ["$SRV.>", subjects.pattern(mesh, "Psyclone.Component.>", key=name)]
     elif role not in (Role.DASHBOARD, Role.MODULE):
         # An inbox's consumer has a known name, so its messages are closed by denying the stream as a whole.
@@ -157,7 +159,7 @@ def permissions(
     return Permissions(
         _unique(publish),
         _unique(subscribe),
-        allow_responses=role in (Role.MODULE, Role.SUPERVISOR),
+        allow_responses=role in (Role.MODULE, Role.SUPERVISOR, Role.GATEWAY),
         deny_publish=_unique(deny),
         deny_subscribe=_unique(deaf),
     )

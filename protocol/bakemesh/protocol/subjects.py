@@ -87,6 +87,7 @@ class Role(StrEnum):
     DASHBOARD = "dashboard"
     MODULE = "module"  # a component that posts and is woken by posts
     INFERENCE = "inference"  # a synapse module or a lane host, on its node
+    GATEWAY = "gateway"  # an axon: asks synapse modules for those who come by HTTP
     LEAF = "leaf"  # the link of a leaf server; trusted mesh-wide
 
 
@@ -163,7 +164,9 @@ _WATCHES: Rights = (*_OWNS, (Role.DASHBOARD, Own.NOTHING))
 _STEERS: Rights = ((Role.SUPERVISOR, Own.NOTHING), (Role.OPERATOR, Own.NOTHING))
 _SEES: Rights = (*_STEERS, (Role.BUILDER, Own.NOTHING), (Role.DASHBOARD, Own.NOTHING))
 # What a component says to its Builder; a <supervisor> is a component too.
-_RUNS: Rights = ((Role.MODULE, Own.PARTY), (Role.SUPERVISOR, Own.PARTY), (Role.INFERENCE, Own.PARTY))
+_RUNS: Rights = tuple(
+    (role, Own.PARTY) for role in (Role.MODULE, Role.SUPERVISOR, Role.INFERENCE, Role.GATEWAY)
+)
 _WOKEN: Rights = (*_SEES, (Role.MODULE, Own.NOTHING))
 _ASKS: Rights = (*_RUNS, (Role.OPERATOR, Own.PARTY))
 _INFERS: Rights = ((Role.INFERENCE, Own.NODE),)
@@ -215,7 +218,7 @@ TABLE: tuple[Row, ...] = (
         for verb in SYNAPSE_CARE
     ),
     Row(f"{SYNAPSE}.Artifact", Travels.REQUEST, publish=_PLACES, subscribe=_INFERS),
-    Row(SYNAPSE_STATUS, Travels.CORE, publish=_INFERS, subscribe=_CHOOSES),
+    Row(SYNAPSE_STATUS, Travels.CORE, publish=_INFERS, subscribe=(*_CHOOSES, (Role.GATEWAY, Own.NOTHING))),
     # The party is the module that asks, the key the lane.
     *(Row(f"{WORKER}.{verb}", Travels.REQUEST, publish=_PLACES, subscribe=_INFERS) for verb in WORKER_VERBS),
     Row(WORKER_STATUS, Travels.CORE, publish=_INFERS, subscribe=_CHOOSES),

@@ -16,6 +16,7 @@ BUILDER = permissions(Role.BUILDER, "builder-b1", mesh="m", node_id="b1")
 SUPERVISOR = permissions(Role.SUPERVISOR, "nightly", mesh="m")
 OPERATOR = permissions(Role.OPERATOR, "ops", mesh="m")
 DASHBOARD = permissions(Role.DASHBOARD, "wall", mesh="m")
+GATEWAY = permissions(Role.GATEWAY, "axon", mesh="m")
 
 
 def matches(pattern: str, subject: str) -> bool:
@@ -276,3 +277,60 @@ def may_hear(rights: Permissions, subject: str) -> bool:
     return may_subscribe(rights, subject) and not any(
         matches(pattern, subject) for pattern in rights.deny_subscribe
     )
+
+
+@pytest.mark.parametrize("verb", ["Embed", "Rerank", "Generate", "Cancel", "Models", "Health"])
+def test_a_gateway_asks_for_work_under_its_own_name(verb: str) -> None:
+    for node in ("b1", "any"):
+        assert may_publish(GATEWAY, f"m.{node}.axon.small.Psyclone.Synapse.{verb}")
+        assert not may_publish(GATEWAY, f"m.{node}.other.small.Psyclone.Synapse.{verb}")
+
+
+def test_a_gateway_is_a_service_and_a_component_and_hears_the_nodes_that_serve_models() -> None:
+    assert may_hear(GATEWAY, "m.*.*.*.Psyclone.Synapse.Status")
+    assert may_hear(GATEWAY, "$SRV.PING")
+    assert may_hear(GATEWAY, "_INBOX.axon.x")
+    assert may_hear(GATEWAY, "m.b1.builder-b1.axon.Psyclone.Component.Deliver")
+    assert may_publish(GATEWAY, "m.b1.axon.k.Psyclone.Component.Report")
+    assert GATEWAY.allow_responses
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "m.b1.axon.small.Psyclone.Synapse.Ingest",
+        "m.b1.axon.small.Psyclone.Synapse.Probe",
+        "m.b1.axon.-.Psyclone.Synapse.Artifact",
+        "m.b1.axon.-.Psyclone.Synapse.Status",
+        "m.b1.axon.w0.Psyclone.Worker.Generate",
+        "m.b1.axon.k.Psyclone.Builder.Recipe",
+        "m.b1.axon.k.Psyclone.Builder.BakeControl.Cancel",
+        "m.b1.axon.k.Psyclone.Builder.NodeControl.Down",
+        "m.b1.axon.-.Robot.Lamp",
+        "_INBOX.other.x",
+        "$SRV.PING",
+        "$JS.API.STREAM.INFO.m-status",
+        "$JS.API.CONSUMER.MSG.NEXT.m-data-b1.f00d",
+        "$JS.API.STREAM.MSG.GET.KV_m-nodes",
+        "$KV.m-nodes.b1",
+        "$KV.m-ids.axon",
+    ],
+)
+def test_what_strangers_reach_through_a_gateway_is_work_and_nothing_else(subject: str) -> None:
+    assert not may_publish(GATEWAY, subject)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "m.*.*.*.Psyclone.Synapse.Generate",
+        "m.*.*.*.Psyclone.Worker.Status",
+        "m.*.*.*.Psyclone.Builder.Bake.Status",
+        "m.*.*.*.Psyclone.SystemStatus",
+        "_INBOX.>",
+        "m.>",
+        ">",
+    ],
+)
+def test_a_gateway_hears_nothing_that_others_are_asked_or_told(subject: str) -> None:
+    assert not may_subscribe(GATEWAY, subject)
