@@ -53,7 +53,8 @@ Make = Callable[[int, int], Message]  # of the milliseconds that are left, and t
 @dataclass(slots=True)
 class Job:
     """A request to carry. `tokens`: about how much work it is; `node`: the only node that is asked;
-    `deadline`: by the loop's clock; `repeatable`: whether doing it twice does no harm.
+    `deadline`: by the loop's clock; `repeatable`: whether doing it twice does no harm; `traceparent`: of who
+    asked the caller.
     """
 
     verb: type[Message]
@@ -64,6 +65,7 @@ class Job:
     bulk: bool = False
     node: str | None = None
     repeatable: bool = True
+    traceparent: str | None = None
     carried_by: str = ""  # the node whose answers come
 
 
@@ -134,12 +136,14 @@ class Carrier:
         """The answers of the node that does it, the last one last. Raises one InferenceError, or the bus's
         error. Close it (`contextlib.aclosing`) where it is left early.
         """
-        return self._traced(job) if self._telemetry.on else self._carry(job, None)
+        return self._traced(job) if self._telemetry.on else self._carry(job, job.traceparent)
 
     async def _traced(self, job: Job) -> AsyncGenerator[Answer, None]:
         """As `carry`, with a span from the first try to the last answer."""
         verb = job.verb.TYPE.rpartition(".")[2]
-        span = self._telemetry.span(f"ask {verb}", SpanKind.CLIENT, attributes={"model": job.alias})
+        span = self._telemetry.span(
+            f"ask {verb}", SpanKind.CLIENT, parent=job.traceparent, attributes={"model": job.alias}
+        )
         problem: str | None = "left early"
         try:
             async with aclosing(self._carry(job, span.traceparent)) as answers:

@@ -18,6 +18,7 @@ class CallOptions(TypedDict, total=False):
     `node`: a name or id, the only one that is asked; absent: the one that would be done first. `deadline_s`:
     seconds until there is a result or an error; absent: the client's. `work_class`: interactive (default),
     bulk, control. `priority`: −100 to 100 within the class, higher first. `usage`: counts are added to it.
+    `traceparent`: of who asked the caller (W3C Trace Context); what is done here is below it.
     """
 
     node: str | None
@@ -25,6 +26,7 @@ class CallOptions(TypedDict, total=False):
     work_class: WorkClass
     priority: int
     usage: Usage | None
+    traceparent: str | None
 
 
 class GenerateOptions(CallOptions, total=False):

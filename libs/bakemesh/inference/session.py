@@ -254,8 +254,9 @@ class Inference(Client):
         node = options.get("node")
         place = None if node in (None, ANY_NODE) else await self._running.find(node, deadline)
         bulk = options.get("work_class") == "bulk"
+        above = options.get("traceparent")
         return [
-            Job(type(message), alias, again(message), deadline, weight, bulk, place)
+            Job(type(message), alias, again(message), deadline, weight, bulk, place, traceparent=above)
             for message, weight in zip(messages, tokens, strict=True)
         ]
 

@@ -56,3 +56,24 @@ async def test_without_telemetry_nothing_goes_along(tmp_path: Path) -> None:
     async with world(tmp_path) as mesh:
         await mesh.client.embed(["x"], model="mini")
         assert mesh.module.asked[0].headers == {}
+
+
+ABOVE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def test_a_traceparent_that_is_given_goes_along_without_telemetry(tmp_path: Path) -> None:
+    async with world(tmp_path) as mesh:
+        await mesh.client.embed(["x"], model="mini", traceparent=ABOVE)
+        assert mesh.module.asked[0].headers == {TRACEPARENT: ABOVE}
+
+
+async def test_with_telemetry_the_span_is_below_the_one_that_is_given(
+    tmp_path: Path, recording: Recording, spans: InMemorySpanExporter
+) -> None:
+    async with world(tmp_path, client={"telemetry": recording}) as mesh:
+        await mesh.client.generate("x", "echo", traceparent=ABOVE)
+        (done,) = spans.get_finished_spans()
+        assert done.context is not None
+        assert done.parent is not None
+        assert f"{done.context.trace_id:032x}-{done.parent.span_id:016x}" == ABOVE[3:-3]
+        assert mesh.module.asked[0].headers[TRACEPARENT] != ABOVE
