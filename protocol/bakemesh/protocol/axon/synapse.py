@@ -120,6 +120,28 @@ class Synapse(BaseModel):
         """Characters of all headers."""
         self.__dict__["header_size"] = size
 
+    # -- how it ended, as the dendrite wrote it down
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the axon said that it did what was asked."""
+        return self.dendrite.status_code == 200
+
+    @property
+    def is_timeout(self) -> bool:
+        """Whether the time was over."""
+        return self.dendrite.status_code == 408
+
+    @property
+    def is_blacklist(self) -> bool:
+        """Whether the axon does not serve this hotkey."""
+        return self.dendrite.status_code == 403
+
+    @property
+    def failed_verification(self) -> bool:
+        """Whether the axon could not verify the request."""
+        return self.dendrite.status_code == 401
+
     # -- the body
 
     def body(self) -> bytes:
