@@ -13,7 +13,7 @@ from bakemesh.protocol.axon.tensor import Tensor
 MOST_TEXTS = 2048
 LONGEST_TEXT = 1 << 20
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
-Texts = Annotated[list[Text], Field(max_length=MOST_TEXTS)]
+Texts = Annotated[list[Text], Field(max_length=MOST_TEXTS, fail_fast=True)]
 
 
 class TextOutput(BaseModel):

@@ -11,6 +11,7 @@ gateway's store). Source: protocol/axon-v1.md, section 5.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,9 @@ from bakemesh.protocol.axon.terminal import U64, unsigned
 from bakemesh.protocol.axon.verdicts import Verdict
 
 LONGEST_UUID = 64
+_UUID = re.compile(
+    r"[\x21-\x2d\x2f-\x7e]{1,64}", re.ASCII
+)  # a dot would make two readings of one signed message
 
 
 class Family(StrEnum):
@@ -107,8 +111,10 @@ def _bt_header(headers: Mapping[str, str], own_hotkey: str) -> Claim:
     signature = _needed(headers, prefix + "signature", "Signature")
     body_hash = _needed(headers, keys.COMPUTED_BODY_HASH, "body hash")
     nonce = _nonce(nonce_text, prefix + "nonce")
-    if len(uuid) > LONGEST_UUID:
-        raise InvalidHeaderValue(prefix + "uuid", f"it has more than {LONGEST_UUID} characters")
+    if _UUID.fullmatch(uuid) is None:
+        raise InvalidHeaderValue(
+            prefix + "uuid", f"{uuid[:40]!r} is not 1 to {LONGEST_UUID} printable characters without a dot"
+        )
     message = signing.signing_message(nonce, hotkey, own_hotkey, uuid, body_hash)
     receiver = headers.get(keys.AXON_PREFIX + "hotkey")
     return Claim(Family.BT_HEADER, hotkey, nonce, uuid, message, signature, receiver, body_hash)

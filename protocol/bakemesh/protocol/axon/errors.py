@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from bakemesh.protocol.axon.verdicts import Verdict
 
+_LONGEST_KEY = 80  # a name comes from whoever sent it, and a message goes into a header and a log
+
 
 class SynapseError(Exception):
     """Base of all of them."""
@@ -21,7 +23,7 @@ class MissingHeader(SynapseError):
     """Raised when a required header is absent."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"missing required header: {key}")
+        super().__init__(f"missing required header: {key[:_LONGEST_KEY]}")
         self.key = key
 
 
@@ -29,7 +31,7 @@ class InvalidHeaderValue(SynapseError):
     """Raised when a header is there and its value cannot be read; `source` says why."""
 
     def __init__(self, key: str, source: str | Exception) -> None:
-        super().__init__(f"invalid header value for {key}: {source}")
+        super().__init__(f"invalid header value for {key[:_LONGEST_KEY]}: {source}")
         self.key, self.source = key, source
 
 

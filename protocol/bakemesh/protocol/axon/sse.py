@@ -7,7 +7,8 @@ r"""Server-sent events, both ways, without I/O.
     event: error            what went wrong, and the end
 
 Guarantees of the decoder: it gives the same events however the bytes are cut, also within a character or
-between \r and \n; an event is never larger than `limit`. `\r` and `\r\n` in a text arrive as `\n`: the format
+between \r and \n; it keeps no more than a line and an event of `limit` bytes together, and looks at no byte
+twice however small the pieces are. `\r` and `\r\n` in a text arrive as `\n`: the format
 has no other way to say them. Source: the HTML standard, "Server-sent events".
 """
 
@@ -23,6 +24,7 @@ DONE_EVENT = b"data: [DONE]\n\n"
 ERROR = "error"
 LARGEST = 1 << 20
 _NEWLINE = re.compile(r"\r\n|\r|\n")
+_MARK = b"\xef\xbb\xbf"  # one may stand before the first line
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
@@ -45,61 +47,84 @@ def encode(text: str, name: str | None = None) -> bytes:
         return encode(text[:3]) + encode(text[3:])
     head = f"event: {name}\n" if name is not None else ""
     lines = "\n".join(f"data: {line}" for line in _NEWLINE.split(text))
-    return f"{head}{lines}\n\n".encode("utf-8", "surrogatepass" if name == ERROR else "replace")
+    return f"{head}{lines}\n\n".encode("utf-8", "replace")
 
 
 class Decoder:
-    """Takes bytes as they come and gives the events that are complete."""
+    """Takes bytes as they come and gives the events that are complete. What remains of an event that did not
+    end is no event.
+    """
 
     def __init__(self, limit: int = LARGEST) -> None:
         self._limit = limit
-        self._rest = bytearray()
-        self._after_cr = False
+        self._rest = bytearray()  # a line that has not ended
+        self._seen = 0  # bytes of it in which no end was found
         self._begun = False
-        self._data: list[bytes] = []
-        self._size = 0
+        self._after_cr = False
+        self._failed = False
+        self._data = bytearray()
+        self._has_data = False
         self._name = ""
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that this chunk completes. Raises DeserializationFailed for one above the limit."""
-        if not chunk:
-            return []
-        if self._after_cr:  # the \n of a \r\n that was cut in two
-            self._after_cr = False
-            if chunk[0] == 0x0A:
-                chunk = chunk[1:]
+        """The events that this chunk completes. Raises DeserializationFailed for one above the limit, once
+        those before it are given; after that the stream is of no use, and every call raises.
+        """
+        if self._failed:
+            raise DeserializationFailed(f"an event is larger than {self._limit} bytes")
         self._rest += chunk
-        if not self._begun and len(self._rest) >= 3:
+        if not self._begun:
+            if len(self._rest) < len(_MARK) and _MARK.startswith(bytes(self._rest)):
+                return []  # it may be the start of a byte order mark
             self._begun = True
-            if self._rest.startswith(b"\xef\xbb\xbf"):
-                del self._rest[:3]
+            if self._rest.startswith(_MARK):
+                del self._rest[: len(_MARK)]
+        if self._after_cr and self._rest:  # the \n of a \r\n that was cut in two
+            self._after_cr = False
+            if self._rest[0] == 0x0A:
+                del self._rest[:1]
         events: list[Event] = []
         at = 0
-        for end in _LINE_END.finditer(self._rest):
-            if not self._begun and b"\xef\xbb\xbf".startswith(bytes(self._rest[:3])):
-                break  # it may be the start of a byte order mark
+        for end in _LINE_END.finditer(self._rest, self._seen):
+            if not self._has_room(end.start() - at):
+                return self._fail(events)
             self._line(bytes(self._rest[at : end.start()]), events)
             at = end.end()
-            if end.group() == b"\r" and at == len(self._rest):
-                self._after_cr = True
+            self._after_cr = at == len(self._rest) and end.group() == b"\r"
         del self._rest[:at]
-        if len(self._rest) + self._size > self._limit:
-            raise DeserializationFailed(f"an event is larger than {self._limit} bytes")
-        return events
+        self._seen = len(self._rest)
+        return events if self._has_room(self._seen) else self._fail(events)
 
     def _line(self, line: bytes, events: list[Event]) -> None:
         if not line:
-            if self._data:
-                events.append(Event(b"\n".join(self._data), self._name or "message"))
-            self._data, self._size, self._name = [], 0, ""
+            if self._has_data:
+                events.append(Event(bytes(self._data), self._name or "message"))
+            self._reset()
             return
         key, colon, value = line.partition(b":")
         if colon and value.startswith(b" "):
             value = value[1:]
         if key == b"data":
-            self._data.append(value)
-            self._size += len(value) + 1
-            if self._size > self._limit:
-                raise DeserializationFailed(f"an event is larger than {self._limit} bytes")
+            if self._has_data:
+                self._data += b"\n"
+            self._data += value
+            self._has_data = True
         elif key == b"event":
             self._name = value.decode("utf-8", "replace")
+
+    def _reset(self) -> None:
+        self._data = bytearray()
+        self._has_data = False
+        self._name = ""
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a line of this size may be added. It counts whole, so that it makes no difference in how
+        many pieces it comes.
+        """
+        return size + len(self._data) <= self._limit
+
+    def _fail(self, events: list[Event]) -> list[Event]:
+        self._failed = True
+        self._rest = bytearray()
+        self._reset()
+        return events or self.feed(b"")

@@ -14,7 +14,7 @@ Left out: sending, signing, verifying.
 from __future__ import annotations
 
 import base64
-import binascii
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -30,6 +31,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
+from pydantic_core import from_json
 
 from bakemesh.protocol.axon import keys
 from bakemesh.protocol.axon.errors import DeserializationFailed, InvalidHeaderValue
@@ -37,6 +39,7 @@ from bakemesh.protocol.axon.hashing import EMPTY, fields_hash, sha3_256_hex
 from bakemesh.protocol.axon.headers import parse_header, parse_header_f64
 from bakemesh.protocol.axon.profiles import Profile
 from bakemesh.protocol.axon.terminal import U64, TerminalInfo, unsigned
+from bakemesh.protocol.axon.verdicts import printable
 
 TIMEOUT_S = 12.0
 ENVELOPE = frozenset(
@@ -51,7 +54,9 @@ ENVELOPE = frozenset(
         "required_hash_fields",
     }
 )
-_DUMMIES: dict[type, Any] = {str: "", int: 0, float: 0.0, bool: False, list: [], dict: {}}
+MOST_TOLD = 1000
+_LONGEST_TOLD = 200
+_DEEPEST_TOLD = 8
 
 Terminal = Annotated[
     TerminalInfo,
@@ -66,6 +71,12 @@ def _size(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value <= U64 else 0
 
 
+def _seconds(value: float) -> float:
+    if not value >= 0:
+        raise ValueError(f"{value} is no number of seconds from 0 on")
+    return value
+
+
 class Synapse(BaseModel):
     """Base of every synapse; by itself it is the ping `/Synapse`.
 
@@ -73,13 +84,19 @@ class Synapse(BaseModel):
     inputs that the sdk profile signs, in this order.
     """
 
-    model_config = ConfigDict(validate_assignment=True, extra="ignore", arbitrary_types_allowed=False)
+    model_config = ConfigDict(
+        validate_assignment=True,
+        extra="ignore",
+        validate_by_name=True,
+        validate_by_alias=True,
+        ser_json_inf_nan="constants",  # NaN as Python's json has it: a `null` could not be read back
+    )
 
     required_hash_fields: ClassVar[tuple[str, ...]] = ()
     Output: ClassVar[type[Any] | None] = None
 
     name: str = "Synapse"
-    timeout: float = TIMEOUT_S
+    timeout: Annotated[float, AfterValidator(_seconds)] = TIMEOUT_S
     total_size: Annotated[int, BeforeValidator(_size)] = 0
     header_size: Annotated[int, BeforeValidator(_size)] = 0
     dendrite: SerializeAsAny[Terminal] = Field(default_factory=TerminalInfo)
@@ -90,9 +107,16 @@ class Synapse(BaseModel):
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
         super().__pydantic_init_subclass__(**more)
         field = cls.model_fields["name"]
-        if field.default != cls.__name__:
+        if "name" not in inspect.get_annotations(cls) and field.default != cls.__name__:
             field.default = cls.__name__
             cls.model_rebuild(force=True, raise_errors=False)
+
+    @classmethod
+    def route(cls) -> str:
+        """The name under which an axon serves this class: the default of `name`, the class's own unless told
+        otherwise.
+        """
+        return str(cls.model_fields["name"].default)
 
     # -- setting, as the document names it
 
@@ -181,28 +205,35 @@ class Synapse(BaseModel):
     # -- the headers
 
     def to_headers(self, profile: Profile = Profile.SYNAPSE) -> dict[str, str]:
-        """All headers of this synapse, in the order in which the real SDK sends them."""
+        """All headers of this synapse, in the order in which the real SDK sends them. A hash and a size that
+        are not set are those of the body as it is now.
+        """
         values = self.__dict__
-        headers = {keys.NAME: values["name"], keys.TIMEOUT: str(values["timeout"])}
+        headers = {keys.NAME: printable(values["name"]), keys.TIMEOUT: str(values["timeout"])}
         headers |= values["axon"].to_headers_with_prefix(keys.AXON_PREFIX)
         headers |= values["dendrite"].to_headers_with_prefix(keys.DENDRITE_PREFIX)
         if profile is Profile.SDK:
             headers |= shape(type(self)).dummies
-        digest = values["computed_body_hash"] or self.body_hash(profile)
-        size = sum(map(len, headers)) + sum(map(len, headers.values()))
-        headers[keys.HEADER_SIZE] = str(values["header_size"] or size)
-        headers[keys.TOTAL_SIZE] = str(values["total_size"])
-        headers[keys.COMPUTED_BODY_HASH] = digest
-        return headers
+        digest, total = values["computed_body_hash"], values["total_size"]
+        if not digest or not total:
+            body = self.body()
+            total = total or len(body)
+            digest = digest or (self.declared_hash() if profile is Profile.SDK else sha3_256_hex(body))
+        last = {keys.TOTAL_SIZE: str(total), keys.COMPUTED_BODY_HASH: printable(digest)}
+        size = values["header_size"] or _letters(headers) + _letters(last)
+        return headers | {keys.HEADER_SIZE: str(size)} | last
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str]) -> Self:
         """A synapse of which only the headers are known; its own fields are as `bt_header_input_obj_*` say,
         else their defaults. Raises MissingHeader, InvalidHeaderValue, DeserializationFailed.
         """
+        timeout = parse_header_f64(headers, keys.TIMEOUT)
+        if not timeout >= 0:
+            raise InvalidHeaderValue(keys.TIMEOUT, f"{timeout} is no number of seconds from 0 on")
         found: dict[str, Any] = {
             "name": parse_header(headers, keys.NAME),
-            "timeout": parse_header_f64(headers, keys.TIMEOUT),
+            "timeout": timeout,
             "axon": TerminalInfo.from_headers_with_prefix(headers, keys.AXON_PREFIX),
             "dendrite": TerminalInfo.from_headers_with_prefix(headers, keys.DENDRITE_PREFIX),
             "computed_body_hash": headers.get(keys.COMPUTED_BODY_HASH, ""),
@@ -213,16 +244,16 @@ class Synapse(BaseModel):
                     found[key] = unsigned(headers[key], U64)
                 except ValueError as error:
                     raise InvalidHeaderValue(key, error) from None
-        prefix = keys.INPUT_OBJ_PREFIX
-        for key, value in headers.items():
-            name = key.removeprefix(prefix)
-            if key.startswith(prefix) and name in cls.model_fields and name not in ENVELOPE:
+        for name in shape(cls).inputs:
+            key = keys.INPUT_OBJ_PREFIX + name
+            value = headers.get(key, headers.get(key.lower()))  # HTTP leaves no upper case
+            if value is not None:
                 try:
-                    found[name] = json.loads(base64.b64decode(value, validate=True))
-                except (binascii.Error, ValueError, RecursionError):
+                    found[name] = from_json(base64.b64decode(value, validate=True))
+                except ValueError:
                     continue  # as a field of a TerminalInfo that cannot be read
         try:
-            return cls(**found)
+            return cls.model_validate(found, by_alias=False, by_name=True)
         except ValidationError as error:
             raise DeserializationFailed(_told(error)) from None
 
@@ -249,6 +280,10 @@ def shape(cls: type[Synapse]) -> Shape:
         hashed = tuple(name for name in cls.model_fields if name in listed)
     if unknown := [name for name in hashed if name not in cls.model_fields]:
         raise TypeError(f"{cls.__name__}.required_hash_fields names {unknown[0]!r}, which is no field of it")
+    if kept := [name for name in hashed if cls.model_fields[name].exclude]:
+        raise TypeError(
+            f"{cls.__name__}.required_hash_fields names {kept[0]!r}, which is excluded from the body"
+        )
     dummies = {
         keys.INPUT_OBJ_PREFIX + name: base64.b64encode(json.dumps(_dummy(cls, name)).encode()).decode()
         for name in inputs
@@ -284,7 +319,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 def read(kind: type[Any], body: bytes) -> Any:
     """JSON bytes as this type. Raises DeserializationFailed, InvalidTensor; both say where and what."""
     try:
-        if issubclass(kind, BaseModel):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind.__pydantic_validator__.validate_json(body)
         any_kind: Any = kind
         return _adapter(any_kind).validate_json(body)
@@ -293,10 +328,17 @@ def read(kind: type[Any], body: bytes) -> Any:
 
 
 def _told(error: ValidationError) -> str:
+    count = error.error_count()
+    if count > MOST_TOLD:  # a list of them all is made to tell one: a second for a body of a megabyte
+        return f"the body: {count} values are not what {error.title[:40]} says"
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{_where(first['loc'])}: {first['msg']}{more}"
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    return f"{_where(first['loc'])}: {first['msg'][:_LONGEST_TOLD]}{more}"
 
 
 def _where(place: tuple[int | str, ...]) -> str:
-    return ".".join(str(each)[:40] for each in place) or "the body"
+    return ".".join(str(each)[:40] for each in place[:_DEEPEST_TOLD]) or "the body"
+
+
+def _letters(headers: Mapping[str, str]) -> int:
+    return sum(map(len, headers)) + sum(map(len, headers.values()))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 import msgpack
@@ -35,6 +36,7 @@ DTYPES: dict[str, tuple[str, int]] = {
     "bool": ("b1", 1),
 }
 MOST_DIMENSIONS = 32
+_MOST_BYTES = 1 << 62  # of an array that has as many elements as its dimensions other than 0 say
 _KEYS = frozenset({b"nd", b"type", b"kind", b"shape", b"data"})
 
 
@@ -60,6 +62,8 @@ class Tensor(BaseModel):
         name = array.dtype.name
         if name not in DTYPES:
             raise InvalidTensor(f"dtype {name} is none of {', '.join(DTYPES)}")
+        if array.ndim > MOST_DIMENSIONS:
+            raise InvalidTensor(f"it has {array.ndim} dimensions, {MOST_DIMENSIONS} are allowed")
         flat = numpy.ascontiguousarray(array)
         packed = msgpack.packb(
             {
@@ -83,10 +87,14 @@ class Tensor(BaseModel):
         kind, shape, data = _unpacked(self.buffer)
         if kind[1:] != code or kind[0] not in "<>|=":
             raise InvalidTensor(f"the buffer holds {kind[:20]!r}, the tensor says {name}")
-        if _count(shape) * size != len(data):
+        if prod(each or 1 for each in shape) * size > _MOST_BYTES:  # numpy refuses it though it is empty
+            raise InvalidTensor(f"no array has the shape {list(shape)[:8]}")
+        if prod(shape) * size != len(data):
             raise InvalidTensor(
-                f"shape {list(shape)} of {name} takes {_count(shape) * size} bytes, there are {len(data)}"
+                f"shape {list(shape)[:8]} of {name} takes {prod(shape) * size} bytes, there are {len(data)}"
             )
+        if name == "bool" and data.translate(None, b"\x00\x01"):
+            raise InvalidTensor("a bool is the byte 0 or 1")
         declared = tuple(self.shape)
         if declared != shape and not (shape == () and declared in ((0,), ())):
             raise InvalidTensor(f"the tensor says shape {list(declared)[:8]}, its buffer {list(shape)[:8]}")
@@ -98,13 +106,6 @@ class Tensor(BaseModel):
 
         kind, shape, data = self.parts()
         return numpy.frombuffer(data, dtype=numpy.dtype(kind)).reshape(shape)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for each in shape:
-        count *= each
-    return count
 
 
 def _unpacked(buffer: str | None) -> tuple[str, tuple[int, ...], bytes]:

@@ -2,16 +2,19 @@
 
 A field that is absent is None and is not sent; one that cannot be read, a number outside the document's
 integer type too, becomes None.
+Guarantees: what `to_headers_with_prefix` gives may stand in a header, whatever the fields hold: a line break
+that came in a body never becomes a header of its own.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from bakemesh.protocol.axon.verdicts import printable
 
 _INTEGER = re.compile(r"\+?[0-9]{1,20}", re.ASCII)
 _FLOAT = re.compile(
@@ -20,6 +23,9 @@ _FLOAT = re.compile(
 )
 
 U16, U32, U64 = 2**16 - 1, 2**32 - 1, 2**64 - 1
+_Unsigned16 = Annotated[int, Field(ge=0, le=U16)]
+_Unsigned32 = Annotated[int, Field(ge=0, le=U32)]
+_Unsigned64 = Annotated[int, Field(ge=0, le=U64)]
 
 
 def unsigned(text: str, most: int) -> int:
@@ -64,13 +70,13 @@ class TerminalInfo(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    status_code: int | None = None
+    status_code: _Unsigned16 | None = None
     status_message: str | None = None
     process_time: float | None = None
     ip: str | None = None
-    port: int | None = None
-    version: int | None = None
-    nonce: int | None = None
+    port: _Unsigned16 | None = None
+    version: _Unsigned32 | None = None
+    nonce: _Unsigned64 | None = None
     uuid: str | None = None
     hotkey: str | None = None
     signature: str | None = None
@@ -108,13 +114,14 @@ class TerminalInfo(BaseModel):
                     continue
             elif read is not _word and isinstance(given, int | float) and not isinstance(given, bool):
                 if name == "process_time":
-                    found[name] = float(given)
+                    try:
+                        found[name] = float(given)
+                    except OverflowError:  # a whole number of more than 308 digits
+                        continue
                 elif isinstance(given, int) and 0 <= given <= _LIMITS[name]:
                     found[name] = given
         return cls.model_construct(**found)
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return str(value)
+    return printable(value) if isinstance(value, str) else str(value)

@@ -59,15 +59,22 @@ HTTP_STATUS: dict[Verdict, int] = {
 }
 
 LONGEST_REASON = 256
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 _UNSAFE = re.compile(r"[^\x20-\x7e]|%")
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
+
+
+def printable(value: str) -> str:
+    """A text as it may stand in a header: itself, or %XX of UTF-8 for all but printable ASCII and `%`."""
+    return value if _UNPRINTABLE.search(value) is None else _UNSAFE.sub(_percent, value)
 
 
 def escaped(reason: str) -> str:
     """A reason as it may stand in a header, bounded: all but printable ASCII, and `%`, is %XX of UTF-8."""
-    safe = _UNSAFE.sub(
-        lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass")),
-        reason[:LONGEST_REASON],
-    )
+    safe = _UNSAFE.sub(_percent, reason[:LONGEST_REASON])
     if len(safe) > LONGEST_REASON:
         safe = re.sub(r"%.?$", "", safe[:LONGEST_REASON])
     return safe.strip(" ")
