@@ -81,12 +81,27 @@ def claim_of(headers: Mapping[str, str], own_hotkey: str, *, method: str, target
 
 def check(claim: Claim, own_hotkey: str, now_ns: int, window: Window) -> None:
     """Raises NotVerified where the receiver, the nonce or the signature is not right."""
+    check_unsigned(claim, own_hotkey, now_ns, window)
+    check_signature(claim)
+
+
+def check_unsigned(claim: Claim, own_hotkey: str, now_ns: int, window: Window) -> None:
+    """The part of `check` that costs nothing: raises NotVerified for the receiver and the nonce."""
     if claim.receiver is not None and claim.receiver != own_hotkey:
         raise NotVerified(Verdict.WRONG_RECEIVER, f"it was signed for another axon, this one is {own_hotkey}")
     if problem := window.problem(claim.nonce, now_ns):
         raise NotVerified(Verdict.STALE, problem)
+
+
+def check_signature(claim: Claim) -> None:
+    """The part of `check` that costs: raises NotVerified for the signature."""
     if not verified(claim.hotkey, claim.message, claim.signature):
-        raise NotVerified(Verdict.BAD_SIGNATURE, "the signature is not that of the hotkey and this request")
+        raise bad_signature()
+
+
+def bad_signature() -> NotVerified:
+    """What a signature that is not right is answered with."""
+    return NotVerified(Verdict.BAD_SIGNATURE, "the signature is not that of the hotkey and this request")
 
 
 def _needed(headers: Mapping[str, str], key: str, what: str) -> str:
