@@ -51,7 +51,7 @@ def fill(synapse: Synapse, profile: Profile, status: int, headers: Mapping[str, 
         else:
             told, output = TerminalInfo(status_code=status, status_message=_message(body)), None
     except DeserializationFailed as error:
-        raise CallFailed(UNREADABLE, f"Failed to parse response: {error}") from None
+        raise CallFailed(UNREADABLE, f"Failed to parse response: {error.reason}") from None
     merge(synapse, status, told, headers)
     return output
 

@@ -115,7 +115,7 @@ class Stream(AsyncIterator[Any]):
         except CallFailed as error:
             self._fail(error)
         except DeserializationFailed as error:
-            self._fail(CallFailed(failures.UNREADABLE, f"Failed to parse response: {error}"))
+            self._fail(CallFailed(failures.UNREADABLE, f"Failed to parse response: {error.reason}"))
         except failures.FOREIGN as error:
             self._fail(failures.failure(error, self._target, self._cls.__name__, self._timeout))
         except BaseException:
@@ -190,8 +190,9 @@ def _told(data: bytes) -> CallFailed:
     if not isinstance(found, dict):
         return CallFailed(FAILED, text)
     status, message = found.get("status_code"), found.get("message")
-    known = isinstance(status, int) and 400 <= status < 600
-    return CallFailed(status if known else FAILED, message if isinstance(message, str) else text)
+    if not isinstance(status, int) or not 400 <= status < 600:
+        status = FAILED
+    return CallFailed(status, message if isinstance(message, str) else text)
 
 
 def cut(data: bytes) -> tuple[bytes, bytes]:
