@@ -92,9 +92,6 @@ class Synapse(BaseModel):
         ser_json_inf_nan="constants",  # NaN as Python's json has it: a `null` could not be read back
     )
 
-    required_hash_fields: ClassVar[tuple[str, ...]] = ()
-    Output: ClassVar[type[Any] | None] = None
-
     name: str = "Synapse"
     timeout: Annotated[float, AfterValidator(_seconds)] = TIMEOUT_S
     total_size: Annotated[int, BeforeValidator(_size)] = 0
@@ -102,6 +99,10 @@ class Synapse(BaseModel):
     dendrite: SerializeAsAny[Terminal] = Field(default_factory=TerminalInfo)
     axon: SerializeAsAny[Terminal] = Field(default_factory=TerminalInfo)
     computed_body_hash: str = ""
+
+    # Behind the fields, as in the real SDK: a class of the older way declares it as one, which then stands here.
+    required_hash_fields: ClassVar[tuple[str, ...]] = ()
+    Output: ClassVar[type[Any] | None] = None
 
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
