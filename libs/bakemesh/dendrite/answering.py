@@ -133,10 +133,11 @@ def _answer(synapse: Synapse, profile: Profile, body: bytes) -> tuple[TerminalIn
 
 
 def _take(synapse: Synapse, found: BaseModel, names: list[str]) -> None:
-    # Both were checked by their classes; and what is taken in so does not count as set by the caller, who may
-    # send the same synapse again.
+    # Both were checked by their classes; and what an answer filled in does not count as set by the caller, who
+    # may send the same synapse again.
     for name in names:
         synapse.__dict__[name] = found.__dict__[name]
+        synapse.__pydantic_fields_set__.discard(name)
 
 
 def _message(body: bytes) -> str | None:
