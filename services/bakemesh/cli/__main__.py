@@ -73,7 +73,7 @@ def _run(argv: list[str]) -> int:
         near = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the verbs are {', '.join(VERBS)}"
         raise usage(f"no verb {verb!r}; {hint}")
-    module = importlib.import_module(f"bakemesh.cli.verbs.{verb}")
+    module = importlib.import_module(f"bakemesh.cli.verbs.{verb.replace('-', '_')}")
     parser = _Parser(
         prog=f"bakemesh {verb}",
         description=module.__doc__,

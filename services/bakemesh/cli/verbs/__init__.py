@@ -28,6 +28,7 @@ VERBS: dict[str, str] = {
     "rerank": "documents in the order in which they fit a query",
     "generate": "text that goes on from a prompt",
     "chat": "talk with a model",
+    "axon-key": "the API keys of a gateway's OpenAI-style routes",
     "check": "validate recipes offline",
     "config": "every setting, and where its value comes from",
     "doctor": "what this machine has and lacks",
