@@ -52,11 +52,13 @@ def fill(synapse: Synapse, profile: Profile, status: int, headers: Mapping[str, 
             told, output = TerminalInfo(status_code=status, status_message=_message(body)), None
     except DeserializationFailed as error:
         raise CallFailed(UNREADABLE, f"Failed to parse response: {error.reason}") from None
-    merge(synapse, status, told, headers)
+    merge(synapse, profile, status, told, headers)
     return output
 
 
-def merge(synapse: Synapse, status: int, told: TerminalInfo, headers: Mapping[str, str]) -> None:
+def merge(
+    synapse: Synapse, profile: Profile, status: int, told: TerminalInfo, headers: Mapping[str, str]
+) -> None:
     """Writes what body (`told`) and headers tell of the axon into the synapse. Raises CallFailed."""
     said = TerminalInfo.from_headers_with_prefix(headers, keys.AXON_PREFIX)
     for name in _NUMBERS:
@@ -69,6 +71,8 @@ def merge(synapse: Synapse, status: int, told: TerminalInfo, headers: Mapping[st
     for name in _TOLD:
         heard = getattr(said, name)
         values[name] = heard if heard is not None else getattr(told, name)
+    if axon.status_code is None and profile is Profile.BTAUTH:
+        axon.status_code = status  # its answers have no headers of their own
     if status != OK:
         axon.status_code = status
         # The body's text is the whole one; in a header it is escaped and cut.
@@ -133,8 +137,8 @@ def _answer(synapse: Synapse, profile: Profile, body: bytes) -> tuple[TerminalIn
 
 
 def _take(synapse: Synapse, found: BaseModel, names: list[str]) -> None:
-    # Both were checked by their classes; and what an answer filled in does not count as set by the caller, who
-    # may send the same synapse again.
+    # Both were checked by their classes; and what an answer filled in does not count as set by the caller,
+    # who may send the same synapse again.
     for name in names:
         synapse.__dict__[name] = found.__dict__[name]
         synapse.__pydantic_fields_set__.discard(name)

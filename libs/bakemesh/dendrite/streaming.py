@@ -134,7 +134,7 @@ class Stream(AsyncIterator[Any]):
         self.synapse, response = opened.synapse, opened.response
         status, headers = response.status, response.headers
         if status == answering.OK and not answering.is_json(headers.get("content-type", "")):
-            answering.merge(self.synapse, status, TerminalInfo(), headers)
+            answering.merge(self.synapse, self._profile, status, TerminalInfo(), headers)
             return response
         answering.fill(self.synapse, self._profile, status, headers, await whole(response, self._largest))
         if status != answering.OK:

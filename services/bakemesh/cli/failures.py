@@ -50,6 +50,7 @@ _CODES: dict[str, Exit] = {
     "ConfigInvalid": Exit.USAGE,
     "Cancelled": Exit.CANCELLED,
     "AnswerBroken": Exit.INTEGRITY,
+    "HotkeyRefused": Exit.USAGE,
     "InferenceError": Exit.FAILED,
 }
 _INPUT_CODES = frozenset(

@@ -152,6 +152,13 @@ def test_an_axon_that_does_not_say_200_had_no_success() -> None:
     assert synapse.dendrite.status_code == 418
 
 
+def test_in_btauth_the_status_of_http_is_all_there_is() -> None:
+    synapse = sent(Told(text="a"))
+    answered(synapse, {"reply": "r"}, JSON, profile=Profile.BTAUTH)
+
+    assert synapse.is_success
+
+
 def test_output_says_what_an_answer_holds() -> None:
     synapse = sent(Told(text="a"))
     output = answered(synapse, {"reply": "r", "text": "b"}, profile=Profile.SYNAPSE)

@@ -28,6 +28,8 @@ VERBS: dict[str, str] = {
     "rerank": "documents in the order in which they fit a query",
     "generate": "text that goes on from a prompt",
     "chat": "talk with a model",
+    "call": "call a synapse at an axon",
+    "hotkey": "make a key file, or show whose it is",
     "axon-key": "the API keys of a gateway's OpenAI-style routes",
     "check": "validate recipes offline",
     "config": "every setting, and where its value comes from",
