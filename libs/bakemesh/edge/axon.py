@@ -90,7 +90,7 @@ class Axon:
         """
         kind = synapse or synapse_of(forward_fn)
         forward = looked_at(forward_fn, "forward_fn")
-        name = kind.__name__
+        name = kind.route()
         if _NAME.fullmatch(name) is None:
             raise AttachRefused(f"{name!r} cannot be a route; expected letters, digits and underscores")
         if name in self._routes and name != PING:

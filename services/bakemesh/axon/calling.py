@@ -1,0 +1,35 @@
+"""How a user's function is run: a plain one in a thread, an async one in the loop.
+
+Guarantee: a plain function never blocks the loop. Left out: ending a thread, which nothing can; one that goes
+on after its request is over keeps its place in the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from concurrent.futures import Executor
+from typing import Any
+
+from bakemesh.axon.exchange import Exchange
+from bakemesh.edge.functions import Function, Kind
+from bakemesh.protocol.axon.synapse import Synapse
+
+
+async def call(function: Function, executor: Executor, synapse: Synapse, exchange: Exchange) -> Any:
+    """What it returns; a generator is returned as it is. Raises what it raises."""
+    given = (synapse, exchange.call()) if function.takes_call else (synapse,)
+    if function.kind is Kind.ASYNC:
+        return await function.call(*given)
+    if function.kind is Kind.STREAM:
+        return function.call(*given)
+    loop = asyncio.get_running_loop()
+    found = await loop.run_in_executor(executor, _plainly, function, given)
+    return await found if inspect.isawaitable(found) else found
+
+
+def _plainly(function: Function, given: tuple[Any, ...]) -> Any:
+    try:
+        return function.call(*given)
+    except StopIteration as error:  # a future cannot hold one
+        raise RuntimeError(f"{function.name} raised StopIteration") from error
