@@ -98,7 +98,8 @@ class Stream(AsyncIterator[Any]):
 
     async def aclose(self) -> None:
         """Ends it; the connection is closed where the axon has more to say."""
-        self._over = True
+        self._over, self._failure = True, None
+        self._ready.clear()
         await self._stack.aclose()
 
     async def _advance(self) -> None:

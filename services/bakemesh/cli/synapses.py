@@ -17,7 +17,8 @@ __all__ = ["ENVELOPE", "class_of", "filled"]
 
 def class_of(given: str) -> type[Synapse]:
     """The class of that name, or of a user's file, which is run. Raises Stopped."""
-    known: dict[str, type[Synapse]] = {cls.__name__: cls for cls in (*BUILTIN, Synapse)}
+    kinds: list[type[Synapse]] = [*BUILTIN, Synapse]
+    known = {cls.__name__: cls for cls in kinds}
     if given in known:
         return known[given]
     file, _, name = given.rpartition(":")
