@@ -72,7 +72,7 @@ def failure(
             told["ip"], told["port"] = asked.ip, asked.port
             told["nonce"], told["uuid"], told["hotkey"] = nonce, uuid, signer.address
             told["signature"] = signer.sign(
-                signing.response_message(nonce, dendrite.hotkey or "", signer.address, dendrite.uuid or "")
+                signing.response_message(nonce, dendrite.hotkey or "", signer.address, uuid)
             )
         headers += _told(exchange, axon, len(body))
     return Answer(status, headers, body)
