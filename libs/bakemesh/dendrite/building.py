@@ -86,7 +86,7 @@ def _signature(hotkey: Hotkey, nonce: int, target: Target, uuid: str, digest: st
 def _btauth(found: Synapse, target: Target, hotkey: Hotkey, nonce: int) -> Request:
     found.set_dendrite(TerminalInfo(nonce=nonce, hotkey=hotkey.address))
     body = found.body()
-    route = target.url(type(found).__name__).raw_path_qs
+    route = target.url(type(found).route()).raw_path_qs
     receiver = target.hotkey or None
     payload = signing.btauth_payload(METHOD, route, body, nonce, hotkey.address, receiver)
     headers = {

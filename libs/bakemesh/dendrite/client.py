@@ -180,7 +180,7 @@ class Dendrite:
         except failures.FOREIGN as error:
             if found is None:
                 found = self._unsent(axon, synapse, timeout)
-            answering.fail(found, failures.failure(error, axon, type(synapse).__name__, timeout))
+            answering.fail(found, failures.failure(error, axon, type(synapse).route(), timeout))
         found.dendrite.process_time = time.perf_counter() - begun
         return found, output
 
@@ -202,7 +202,7 @@ class Dendrite:
             )
             response = await stack.enter_async_context(
                 self._open().post(
-                    axon.url(type(synapse).__name__),
+                    axon.url(type(synapse).route()),
                     headers=request.headers,
                     # A payload, not bytes: its content type goes last, as the real dendrite's does.
                     data=BytesPayload(request.body, content_type="application/json"),

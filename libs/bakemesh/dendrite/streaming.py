@@ -118,7 +118,7 @@ class Stream(AsyncIterator[Any]):
         except DeserializationFailed as error:
             self._fail(CallFailed(failures.UNREADABLE, f"Failed to parse response: {error.reason}"))
         except failures.FOREIGN as error:
-            self._fail(failures.failure(error, self._target, self._cls.__name__, self._timeout))
+            self._fail(failures.failure(error, self._target, self._cls.route(), self._timeout))
         except BaseException:
             await self.aclose()
             raise
