@@ -236,7 +236,7 @@ class _Gateway:
 
         try:
             normal(scope["headers"])
-            await self._extra(scope, self._limited(scope, receive), sending)
+            await self._extra(scope, self._limited(receive), sending)
         except asyncio.CancelledError:
             if ABORT not in scope.get("extensions", ()):
                 raise
@@ -247,11 +247,8 @@ class _Gateway:
                 return
             await _send(send, failure(verdict, reason, None, 0.0, retry_after_s=retry))
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+    def _limited(self, receive: Receive) -> Receive:
         limit, size = self._limits.body_bytes, 0
-        for key, value in scope["headers"]:
-            if key == b"content-length" and value.isdigit() and int(value[:20]) > limit:
-                raise too_large(limit)
 
         async def limited() -> Any:
             nonlocal size

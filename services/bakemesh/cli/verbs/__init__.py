@@ -9,6 +9,7 @@ VERBS: dict[str, str] = {
     "startup": "one Startup Supervisor in the foreground",
     "synapse": "one synapse module in the foreground: inference for the mesh",
     "lanes": "one lane host in the foreground: engine workers for the modules of the mesh",
+    "axon": "one gateway in the foreground: synapses over signed HTTP, OpenAI-style routes",
     "worker": "one engine worker in the foreground, for the host that started it",
     "apply": "give a running mesh a changed PsySpec",
     "bake": "send a recipe and follow it",
