@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bakemesh.bus.errors import NotConnected
+from bakemesh.bus.transport import WideTransport
 
 if TYPE_CHECKING:
     from bakemesh.bus.link import Link
@@ -55,6 +56,8 @@ def push(client: Any, frame: bytes, payload_size: int) -> bool:
     stats = client.stats
     stats["out_msgs"] += 1
     stats["out_bytes"] += payload_size
+    if not client._pending and type(client._transport) is WideTransport and client._transport.takes(frame):
+        return False
     client._pending.append(frame)
     before = client._pending_data_size
     client._pending_data_size = pending = before + len(frame)
