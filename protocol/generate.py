@@ -17,6 +17,7 @@ from pathlib import Path
 
 import golden
 from bakemesh.protocol import schemas
+from bakemesh.protocol.axon import schemas as axon_schemas
 
 HERE = Path(__file__).resolve().parent
 
@@ -28,7 +29,8 @@ def text_of(value: object) -> str:
 
 def generated() -> dict[Path, str]:
     """Every generated file with the text it should have."""
-    out = {HERE / "schemas" / name: text_of(value) for name, value in schemas.files().items()}
+    wanted = schemas.files() | axon_schemas.files()
+    out = {HERE / "schemas" / name: text_of(value) for name, value in wanted.items()}
     out |= {HERE / "vectors" / name: text_of(value) for name, value in golden.files().items()}
     return out
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from golden import axon, axon_tensors
 from golden.bakes import BAKES
 from golden.inference import INFERENCE, INFERENCE_REFUSED
 from golden.nodes import NODES
@@ -50,6 +51,8 @@ def files() -> dict[str, Any]:
         "messages-refused.json": refused,
         "inference-messages.json": inference,
         "inference-refused.json": _refused(INFERENCE_REFUSED, 6000),
+        **axon.files(),
+        **axon_tensors.files(),
     }
 
 

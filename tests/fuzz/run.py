@@ -1,7 +1,7 @@
 """Fuzzes a target with atheris (`pip install atheris`; nothing else here needs it).
 
-    python tests/fuzz/run.py headers -max_total_time=300      # what it finds lies in run/fuzz/headers
-    python tests/fuzz/run.py headers -merge=1                 # of that, what reaches new code goes into the corpus
+    python tests/fuzz/run.py headers -max_total_time=300   # what it finds lies in run/fuzz/headers
+    python tests/fuzz/run.py headers -merge=1              # of that, what reaches new code becomes corpus
 
 More arguments are libFuzzer's. `test_corpus.py` replays every file of the corpus without atheris.
 """
