@@ -1,4 +1,4 @@
-"""The code against the vectors of protocol/vectors/axon-*.json, which any other implementation can run too."""
+"""The code against protocol/vectors/axon-*.json, which any other implementation can run too."""
 
 from __future__ import annotations
 

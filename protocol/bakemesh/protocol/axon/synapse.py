@@ -100,7 +100,7 @@ class Synapse(BaseModel):
     axon: SerializeAsAny[Terminal] = Field(default_factory=TerminalInfo)
     computed_body_hash: str = ""
 
-    # Behind the fields as in the real SDK: where a class declares it as a field, the older way, it stands here.
+    # Behind the fields as in the real SDK: a class that declares it as a field, the older way, has it here.
     required_hash_fields: ClassVar[tuple[str, ...]] = ()
     Output: ClassVar[type[Any] | None] = None
 
