@@ -154,6 +154,10 @@ class Gateway:
             finally:
                 writer.close()
 
+    def connections(self) -> int:
+        """How many are open, this one's own too."""
+        return int(self.state.metrics.registry.get_sample_value("bakemesh_axon_connections") or 0)
+
     def counted(self, **labels: str) -> float:
         """How many requests ended so: `counted(verdict="ok")`."""
         total = 0.0

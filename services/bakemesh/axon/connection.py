@@ -103,6 +103,8 @@ class Connection(HttpToolsProtocol):
                 self._arm("head", self.limits.header_s)
         elif self._body:
             self._arm("body", self.limits.body_s)
+            if not self.cycle.keep_alive:
+                self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
         elif self.cycle is None or (self.cycle.response_complete and not self.timeout_keep_alive_task):
             self._arm("head", self.limits.header_s)  # bytes between requests are no reason to wait longer
         else:
@@ -197,7 +199,6 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()
                 return
             self._end_running()
-        self._deaf = True
         body = b'{"message":"%b"}' % _WORDS[status]
         self.transport.write(
             STATUS_LINE[status]
@@ -206,12 +207,27 @@ class Connection(HttpToolsProtocol):
             + b"connection: close\r\n\r\n"
             + body
         )
+        self.linger()
+
+    def linger(self) -> None:
+        """Closes, once the client has had a moment to read: what it still sends would make the system throw
+        away what we said.
+        """
+        if self.transport.is_closing():
+            return
         if self.transport.can_write_eof():
+            self._deaf = True
             self.transport.write_eof()
             self.flow.resume_reading()
             self._arm("rest", self.limits.linger_s)
         else:
+            self._deaf = True
             self.transport.close()
+
+    @property
+    def unread(self) -> bool:
+        """Whether a body is not whole yet."""
+        return self._body
 
     def _end_running(self) -> None:
         """Ends the request that runs: nobody is there for its answer."""
@@ -255,6 +271,23 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
         else:
             self._refuse(408)
+
+
+class _Lingering:
+    """The transport of a request whose client wants it closed, while its body is not whole."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection.transport, name)
+
+    def close(self) -> None:
+        """Called behind the answer."""
+        if self._connection.unread:
+            self._connection.linger()
+        else:
+            self._connection.transport.close()
 
 
 def limited(limits: Receiving) -> type[Connection]:

@@ -55,6 +55,8 @@ async def serving(app: Any, state: GatewayState) -> AsyncIterator[tuple[str, int
     except BaseException:
         bound.close()
         raise
+    connections = server.server_state.connections
+    state.metrics.watch("connections", "Connections that are open.", lambda: len(connections))
     running = asyncio.create_task(server.serve(sockets=[bound]))
     up = asyncio.create_task(server.up.wait())
     try:
