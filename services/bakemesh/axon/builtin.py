@@ -7,8 +7,9 @@ it there; a client that goes away cancels what runs for it. What the mesh cannot
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from typing import Any
 
 from bakemesh.axon.failures import failure_of
 from bakemesh.axon.mesh import Asking, Mesh, clamped, traceparent_of
@@ -21,10 +22,19 @@ from bakemesh.protocol.axon import Embedding, Rerank, Tensor, TextPrompt
 log = logging.getLogger(__name__)
 
 
-def attach_builtin(axon: Axon, mesh: Mesh) -> None:
-    """Serves them. Raises AttachRefused where the axon serves one of their names already."""
+def attach_builtin(
+    axon: Axon,
+    mesh: Mesh,
+    *,
+    blacklist_fn: Callable[..., Any] | None = None,
+    priority_fn: Callable[..., Any] | None = None,
+) -> None:
+    """Serves them; the functions, as of `Axon.attach`, stand before all of them. Raises AttachRefused where
+    the axon serves one of their names already.
+    """
     served = Builtin(mesh)
-    axon.attach(served.text_prompt).attach(served.embedding).attach(served.rerank)
+    for forward in (served.text_prompt, served.embedding, served.rerank):
+        axon.attach(forward, blacklist_fn, priority_fn)
 
 
 class Builtin:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -61,20 +61,22 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How a request is asked. `deadline`: by the loop's clock; `traceparent`: of who asked the gateway."""
+    """How a request is asked, and what it used. `deadline`: by the loop's clock; `traceparent`: of who asked
+    the gateway; `usage`: what was read and made for it is added.
+    """
 
     deadline: float
     priority: int = 0
     traceparent: str | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """`vectors`: (items, dims); `tokens`: read, special ones included."""
+    """`vectors`: (items, dims)."""
 
     vectors: NDArray[float32]
     model: str
-    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,6 @@ class Scored:
 
     scores: NDArray[float32]
     model: str
-    tokens: int
 
 
 def clamped(priority: float) -> int:
@@ -171,14 +172,14 @@ class Mesh:
         self, items: Items, model: str | None, asking: Asking, *, truncate: bool = False
     ) -> Embedded:
         """Vectors of length 1. Raises InferenceErrors, BusErrors."""
-        alias, usage = model or await self.model(Kind.EMBED, asking.deadline), Usage()
-        options = _options(asking, usage)
+        alias = model or await self.model(Kind.EMBED, asking.deadline)
+        options = _options(asking)
         try:
             vectors = await self._inference.embed(items, model=alias, truncate=truncate, **options)
         except ModelUnknown:
             self._forget()
             raise
-        return Embedded(vectors, alias, usage.prompt)
+        return Embedded(vectors, alias)
 
     async def rerank(
         self,
@@ -190,14 +191,14 @@ class Mesh:
         truncate: bool = False,
     ) -> Scored:
         """A score a document. Raises InferenceErrors, BusErrors."""
-        alias, usage = model or await self.model(Kind.RERANK, asking.deadline), Usage()
-        options = _options(asking, usage)
+        alias = model or await self.model(Kind.RERANK, asking.deadline)
+        options = _options(asking)
         try:
             scores = await self._inference.rerank(query, documents, alias, truncate=truncate, **options)
         except ModelUnknown:
             self._forget()
             raise
-        return Scored(scores, alias, usage.prompt)
+        return Scored(scores, alias)
 
     async def generate(
         self,
@@ -237,7 +238,7 @@ class Mesh:
         return ask(given, alias, **options), alias
 
 
-def _options(asking: Asking, usage: Usage | None = None) -> CallOptions:
+def _options(asking: Asking) -> CallOptions:
     """Raises DeadlineExceeded where the time is over."""
     left = asking.deadline - asyncio.get_running_loop().time()
     if left <= 0:
@@ -246,5 +247,5 @@ def _options(asking: Asking, usage: Usage | None = None) -> CallOptions:
         "deadline_s": left,
         "priority": asking.priority,
         "traceparent": asking.traceparent,
-        "usage": usage,
+        "usage": asking.usage,
     }

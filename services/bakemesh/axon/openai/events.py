@@ -4,17 +4,18 @@
     data: {"error": …}                                          instead, where it fails on the way
 
 Guarantees: what fails before the first piece is an error with its own status, not a stream; a client that
-goes away, or that reads nothing until the request's time is over, ends the generation. Closing is never left
-to the garbage collector.
+does not read until the request's time is over ends the generation. Closing is never left to the garbage
+collector. Left out: a client that goes away, for which the server cancels us.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
-from starlette.responses import StreamingResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bakemesh.axon.failures import failure_of
@@ -24,20 +25,26 @@ from bakemesh.axon.openai.asking import alias_of, prompts_of, turns_of, wanted_o
 from bakemesh.axon.openai.refusals import Refused, of_failure
 from bakemesh.axon.openai.requests import ChatRequest, CompletionRequest, Sampled
 from bakemesh.axon.openai.whole import finished
+from bakemesh.axon.streaming import cut
 from bakemesh.bus.errors import BusError
 from bakemesh.inference import InferenceError, Text, Token
 from bakemesh.protocol.axon import sse
 
 log = logging.getLogger(__name__)
 
+EVENTS_AT_ONCE = (
+    32  # then others have their turn in the loop: pieces that have come are given without a pause
+)
 LAST_S = 5.0  # for the client to take what is left
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 Pieces = AsyncGenerator[Token | Text, None]
-Chunk = Callable[[Token | Text], answers.Answer | None]
+Chunk = Callable[[Token | Text], answers.Answer]
 
 
-class EventStream(StreamingResponse):
-    """A stream of pieces. `chunk`: a piece as it is sent; `first`, `usage`: what is sent around them."""
+class EventStream(Response):
+    """A stream of pieces, of which `begin` has come. `chunk`: a piece as it is sent; `before`, `usage`: what
+    is sent around them; `until`: by the loop's clock.
+    """
 
     def __init__(
         self,
@@ -51,25 +58,35 @@ class EventStream(StreamingResponse):
     ) -> None:
         self._pieces, self._begin, self._chunk = pieces, begin, chunk
         self._before, self._usage, self._until = before, usage, until
-        super().__init__(self._events(), media_type="text/event-stream", headers=HEADERS)
+        self.status_code, self.background, self.media_type = 200, None, "text/event-stream"
+        self.init_headers(HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.timeout_at(self._until):
-                await super().__call__(scope, receive, send)
+                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                await send(start)
+                async with aclosing(self._events()) as events:
+                    sent = 0
+                    async for event in events:
+                        await send({"type": "http.response.body", "body": event, "more_body": True})
+                        sent += 1
+                        if not sent % EVENTS_AT_ONCE:
+                            await asyncio.sleep(0)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             log.info("a client took too long to read its stream")
+            cut(scope)
         finally:
             await self._pieces.aclose()
 
-    async def _events(self) -> AsyncIterator[bytes]:
+    async def _events(self) -> AsyncGenerator[bytes, None]:
         if self._before is not None:
             yield _event(self._before)
         try:
             piece: Token | Text = self._begin
             while True:
-                if (chunk := self._chunk(piece)) is not None:
-                    yield _event(chunk)
+                yield _event(self._chunk(piece))
                 if isinstance(piece, Text):
                     break
                 piece = await anext(self._pieces)

@@ -54,10 +54,8 @@ class Refused(Exception):
         return Response(as_json(self.body), self.status, headers, JSON)
 
 
-def of_failure(failure: Failure, model: str | None = None) -> Refused:
+def of_failure(failure: Failure) -> Refused:
     """What the mesh could not do."""
-    if failure.code == "model_not_found" and model is not None:
-        return no_model(model)
     return Refused(failure.status, failure.message, code=failure.code, retry_after_s=failure.retry_after_s)
 
 

@@ -1,10 +1,11 @@
 """Which URL is what, who may ask it, and for how long.
 
-    key ─→ place (rate, at once, all together) ─→ body ─→ the mesh ─→ answer, or stream
+    address, key ─→ place (rate, at once) ─→ body ─→ the mesh ─→ answer, or stream
 
-Guarantees: nothing of a request is read before its key is known; every answer that is no success is OpenAI's
-error object with its status; a client that goes away ends its work; what a request holds is given back
-whatever happens. Left out: what is asked (`whole`, `events`).
+Guarantees: nothing of a body is read before its key is known; every answer of these routes that is no success
+is OpenAI's error object with its status; what a request holds is given back whatever happens. Left out: what
+is asked (`whole`, `events`), what holds for the whole gateway (`app`: how many at once; the server: time for
+receiving, clients that go away).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from prometheus_client import Counter
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,11 +27,10 @@ from starlette.types import Receive, Scope, Send
 from bakemesh.axon import exchange, refused
 from bakemesh.axon.apikeys import ApiKeys
 from bakemesh.axon.failures import failure_of
-from bakemesh.axon.limiter import Clients, Gate
+from bakemesh.axon.gateway import GatewayState
 from bakemesh.axon.mesh import Asking, Mesh, traceparent_of
 from bakemesh.axon.openai import answers, events, whole
-from bakemesh.axon.openai.gone import unless_gone
-from bakemesh.axon.openai.refusals import JSON, Refused, of_failure, of_validation
+from bakemesh.axon.openai.refusals import JSON, Refused, no_model, of_failure, of_validation
 from bakemesh.axon.openai.requests import (
     Body,
     ChatRequest,
@@ -38,24 +39,29 @@ from bakemesh.axon.openai.requests import (
     RerankRequest,
 )
 from bakemesh.bus.errors import BusError
-from bakemesh.inference import InferenceError
-from bakemesh.protocol.axon.verdicts import HTTP_STATUS
+from bakemesh.inference import InferenceError, ModelUnknown, Usage
+from bakemesh.protocol.axon.verdicts import HTTP_STATUS, Verdict
 
 log = logging.getLogger(__name__)
 
 PREFIX = "/v1"
-BUSY_S = 1.0
+PROFILE = "openai"  # in the metrics
+KEY, OPEN = "key:", "open"
+# In the metrics: how a status is counted.
+VERDICTS = {
+    200: Verdict.OK,
+    400: Verdict.BAD_BODY,
+    401: Verdict.BAD_KEY,
+    403: Verdict.BLACKLISTED,
+    404: Verdict.UNKNOWN_ROUTE,
+    408: Verdict.TIMED_OUT,
+    413: Verdict.BODY_TOO_LARGE,
+    429: Verdict.TOO_MANY,
+    503: Verdict.OVERLOADED,
+}
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 Work = Callable[[Mesh, Any, Asking], Awaitable[bytes | Response]]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a request may take. `body_s`: for its body to arrive; `request_s`: for all of it."""
-
-    body_bytes: int
-    body_s: float
-    request_s: float
+Find = Callable[[Mesh, Request, Asking], Awaitable[answers.Answer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,45 +102,45 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 MODELS = "/models"
 
 
-def openai_routes(mesh: Mesh, keys: ApiKeys, *, clients: Clients, gate: Gate, limits: Limits) -> list[Route]:
-    """The routes below /v1. `clients`, `gate`: those of the whole gateway."""
-    desk = Desk(mesh, keys, clients, gate, limits)
+def openai_routes(mesh: Mesh, keys: ApiKeys, state: GatewayState) -> list[Route]:
+    """The routes below /v1."""
+    desk = Desk(mesh, keys, state)
     routes = [
         Route(PREFIX + each.path, _Posted(desk, each), methods=["POST"], name=each.path) for each in ENDPOINTS
     ]
-    routes.append(Route(PREFIX + MODELS, _Asked(desk, _models), methods=["GET"], name=MODELS))
-    routes.append(
-        Route(PREFIX + MODELS + "/{model:path}", _Asked(desk, _model), methods=["GET"], name="/model")
-    )
+    routes.append(Route(PREFIX + MODELS, _Asked(desk, MODELS, _models), methods=["GET"], name=MODELS))
+    one = MODELS + "/{model:path}"
+    routes.append(Route(PREFIX + one, _Asked(desk, one, _model), methods=["GET"], name=one))
     known = {each.path: "POST" for each in ENDPOINTS} | {MODELS: "GET"}
-    routes.append(Route(PREFIX + "/{rest:path}", _Unknown(known), methods=METHODS, name="/v1"))
+    routes.append(Route(PREFIX + "/{rest:path}", _Unknown(known), methods=METHODS, name=PREFIX))
     return routes
 
 
-@dataclass(frozen=True, slots=True)
 class Desk:
-    """What all of them share."""
+    """What all of them share: who may, how many, what they used."""
 
-    mesh: Mesh
-    keys: ApiKeys
-    clients: Clients
-    gate: Gate
-    limits: Limits
+    def __init__(self, mesh: Mesh, keys: ApiKeys, state: GatewayState) -> None:
+        self.mesh, self._keys, self._state = mesh, keys, state
+        self._limits = state.settings.limits
+        self._tokens = Counter(
+            "bakemesh_axon_openai_tokens",
+            "Tokens of OpenAI-style requests, read and made, by who asked.",
+            ("who", "direction"),
+            registry=state.metrics.registry,
+        )
 
     def enter(self, request: Request) -> str:
         """Counts a request that may begin, and gives as whom; `leave` follows. Raises Refused."""
-        who = self.keys.who(
-            request.headers.get("authorization"), request.client.host if request.client else ""
-        )
+        ip = request.client.host if request.client else ""
+        if self._state.denied.address(ip):
+            raise Refused(HTTPStatus.FORBIDDEN, "Forbidden.", code="forbidden")
+        who = self._keys.who(request.headers.get("authorization"), ip)
         if who is None:
             told = (
                 "give a key of this gateway: `Authorization: Bearer bm-…`; `bakemesh axon-key new` makes one"
             )
             raise Refused(HTTPStatus.UNAUTHORIZED, told, code="invalid_api_key")
-        if self.gate.full:
-            told = "the gateway has as many requests as it takes at once; try again"
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, told, code="overloaded", retry_after_s=BUSY_S)
-        busy = self.clients.enter(who, asyncio.get_running_loop().time())
+        busy = self._state.clients.enter(who, asyncio.get_running_loop().time())
         if busy is not None:
             told = "this key has more requests than it may have, at once or a second; try again later"
             raise Refused(
@@ -143,107 +149,115 @@ class Desk:
                 code="rate_limit_exceeded",
                 retry_after_s=busy.retry_after_s,
             )
-        self.gate.running += 1
         return who
 
-    def leave(self, who: str) -> None:
+    def leave(self, who: str, used: Usage) -> None:
         """It is over."""
-        self.gate.running -= 1
-        self.clients.leave(who)
+        self._state.clients.leave(who)
+        name = who if who.startswith(KEY) else OPEN  # an address is what a client makes up
+        for direction, tokens in (("read", used.prompt), ("made", used.generated)):
+            if tokens:
+                self._tokens.labels(name, direction).inc(tokens)
 
     def asking(self, request: Request) -> Asking:
         """Its time begins now."""
-        deadline = asyncio.get_running_loop().time() + self.limits.request_s
+        deadline = asyncio.get_running_loop().time() + self._limits.request_s
         return Asking(deadline, traceparent=traceparent_of(request.headers.get("traceparent")))
 
     async def body(self, request: Request) -> bytes:
         """Raises Refused, ClientGone."""
+        announced = request.headers.get("content-length")
         try:
-            async with asyncio.timeout(self.limits.body_s):
-                return await exchange.whole(
-                    request.receive, self.limits.body_bytes, request.headers.get("content-length")
-                )
-        except TimeoutError:
-            told = f"the body did not arrive within {self.limits.body_s:g} s"
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, told, code="timeout") from None
+            return await exchange.whole(request.receive, self._limits.body_bytes, announced)
         except refused.Refused as error:
             raise Refused(HTTP_STATUS[error.verdict], error.reason, code=str(error.verdict)) from None
+
+    def ended(self, route: str, status: int, seconds: float) -> None:
+        """An answer is out."""
+        self._state.metrics.ended(PREFIX + route, VERDICTS.get(status, Verdict.FAILED), PROFILE, seconds)
 
 
 class _Answering:
     """An ASGI application that answers with what `_answer` gives, or with why not."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, desk: Desk, name: str) -> None:
+        self._desk, self._name = desk, name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        try:
-            who = self._desk.enter(request)
-        except Refused as error:
-            await error.response()(scope, receive, send)
-            return
+        began = asyncio.get_running_loop().time()
+        asking = self._desk.asking(request)
+        who: str | None = None
         try:
             try:
-                response = await self._answer(request)
+                who = self._desk.enter(request)
+                response = await self._answer(request, asking)
             except refused.ClientGone:
                 return
             except Exception as error:  # noqa: BLE001 - the border: every error ends as an error object
-                response = told(error)
+                response = self._told(error)
             await response(scope, receive, send)
+            self._desk.ended(self._name, response.status_code, asyncio.get_running_loop().time() - began)
         finally:
-            self._desk.leave(who)
+            if who is not None:
+                self._desk.leave(who, asking.usage)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, asking: Asking) -> Response:
         raise NotImplementedError
+
+    def _told(self, error: Exception) -> Response:
+        if isinstance(error, InferenceError | BusError):
+            failure = failure_of(error)
+            log.info("%s%s: %s: %s", PREFIX, self._name, failure.code, failure.inside)
+            error = of_failure(failure)
+        if isinstance(error, Refused):
+            return error.response()
+        log.error("%s%s failed", PREFIX, self._name, exc_info=error)
+        told = "the gateway failed at this request; it is in its log"
+        return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, told, code="internal_error").response()
 
 
 class _Posted(_Answering):
     """One of ENDPOINTS."""
 
     def __init__(self, desk: Desk, endpoint: Endpoint) -> None:
-        super().__init__(desk)
+        super().__init__(desk, endpoint.path)
         self._endpoint = endpoint
 
-    async def _answer(self, request: Request) -> Response:
-        asking = self._desk.asking(request)
-        raw = await self._desk.body(request)
+    async def _answer(self, request: Request, asking: Asking) -> Response:
+        kind = self._endpoint.body
         try:
-            body = self._endpoint.body.model_validate_json(raw)
+            body: Any = kind.model_validate_json(await self._desk.body(request))
         except ValidationError as error:
-            raise of_validation(error, self._endpoint.body) from None
-        work = self._work(body, asking)
-        made = await unless_gone(request.receive, work)
-        return made if isinstance(made, Response) else Response(made, media_type=JSON)
-
-    async def _work(self, body: Any, asking: Asking) -> bytes | Response:
+            raise of_validation(error, kind) from None
         try:
-            return await self._endpoint.work(self._desk.mesh, body, asking)
-        except InferenceError as error:
-            failure = failure_of(error)
-            log.info("%s: %s: %s", self._endpoint.path, failure.code, failure.inside)
-            raise of_failure(failure, body.model) from None
+            made = await self._endpoint.work(self._desk.mesh, body, asking)
+        except ModelUnknown:
+            if body.model is None:
+                raise
+            raise no_model(body.model) from None
+        return made if isinstance(made, Response) else Response(made, media_type=JSON)
 
 
 class _Asked(_Answering):
     """A GET about models."""
 
-    def __init__(self, desk: Desk, work: Callable[[Mesh, Request, float], Awaitable[answers.Answer]]) -> None:
-        super().__init__(desk)
-        self._find = work
+    def __init__(self, desk: Desk, name: str, find: Find) -> None:
+        super().__init__(desk, name)
+        self._find = find
 
-    async def _answer(self, request: Request) -> Response:
-        found = await self._find(self._desk.mesh, request, self._desk.asking(request).deadline)
+    async def _answer(self, request: Request, asking: Asking) -> Response:
+        found = await self._find(self._desk.mesh, request, asking)
         return Response(answers.as_json(found), media_type=JSON)
 
 
-async def _models(mesh: Mesh, request: Request, deadline: float) -> answers.Answer:
+async def _models(mesh: Mesh, request: Request, asking: Asking) -> answers.Answer:
     del request
-    return answers.ModelList(data=await whole.models(mesh, deadline))
+    return answers.ModelList(data=await whole.models(mesh, asking.deadline))
 
 
-async def _model(mesh: Mesh, request: Request, deadline: float) -> answers.Answer:
-    return await whole.model(mesh, request.path_params["model"], deadline)
+async def _model(mesh: Mesh, request: Request, asking: Asking) -> answers.Answer:
+    return await whole.model(mesh, request.path_params["model"], asking.deadline)
 
 
 class _Unknown:
@@ -263,16 +277,3 @@ class _Unknown:
             response = Refused(HTTPStatus.METHOD_NOT_ALLOWED, told, code="method_not_allowed").response()
             response.headers["allow"] = method
         await response(scope, receive, send)
-
-
-def told(error: Exception) -> Response:
-    """The answer for whatever went wrong."""
-    if isinstance(error, Refused):
-        return error.response()
-    if isinstance(error, InferenceError | BusError):
-        failure = failure_of(error)
-        log.info("%s: %s", failure.code, failure.inside)
-        return of_failure(failure).response()
-    log.error("a request failed", exc_info=error)
-    told_ = "the gateway failed at this request; it is in its log"
-    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, told_, code="internal_error").response()

@@ -47,7 +47,7 @@ async def embeddings(mesh: Mesh, request: EmbeddingRequest, asking: Asking) -> b
     frame = answers.EmbeddingList(
         data=[],
         model=found.model,
-        usage=answers.ReadUsage(prompt_tokens=found.tokens, total_tokens=found.tokens),
+        usage=_read(asking),
     )
     before, after = answers.as_json(frame).split(b'"data":[]', 1)
     return b"".join((before, b'"data":[', b",".join(rows), b"]", after))
@@ -136,9 +136,13 @@ async def rerank(mesh: Mesh, request: RerankRequest, asking: Asking) -> bytes:
         id=answers.new_id("rerank"),
         model=found.model,
         results=results,
-        usage=answers.ReadUsage(prompt_tokens=found.tokens, total_tokens=found.tokens),
+        usage=_read(asking),
     )
     return answers.as_json(answer)
+
+
+def _read(asking: Asking) -> answers.ReadUsage:
+    return answers.ReadUsage(prompt_tokens=asking.usage.prompt, total_tokens=asking.usage.prompt)
 
 
 def relevance(logit: float) -> float:

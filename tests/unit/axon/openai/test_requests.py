@@ -71,8 +71,8 @@ def test_inputs_that_are_neither_name_the_field(given: Any) -> None:
 
 
 def test_prompts() -> None:
-    for given, expected in (("a", ["a"]), (["a", "b"], ["a", "b"]), ([1], [[1]]), ([[1], [2]], [[1], [2]])):
-        assert prompts_of(read(CompletionRequest, TEXT | {"prompt": given})) == expected
+    for said, expected in (("a", ["a"]), (["a", "b"], ["a", "b"]), ([1], [[1]]), ([[1], [2]], [[1], [2]])):
+        assert prompts_of(read(CompletionRequest, TEXT | {"prompt": said})) == expected
 
 
 def test_what_is_not_known_is_ignored() -> None:
