@@ -34,6 +34,7 @@ from bakemesh.workerpool.starting import StartFailed, start
 from bakemesh.workerpool.worker import Crash, Outcome, Worker
 
 log = logging.getLogger(__name__)
+_UP = frozenset({LaneState.IDLE, LaneState.BUSY, LaneState.PINGING})
 _ENDS_S = 1.0  # for an idle worker that was told to
 _STARTS_S = 8.0  # for a start that was broken off to have killed its process
 
@@ -46,8 +47,11 @@ class Owner(Protocol):
     def artifact(self, key: ModelKey) -> Artifact | None:
         """What a key stands for."""
 
+    def moved(self) -> None:
+        """What a lane does is another thing now, and nothing else is."""
+
     def changed(self) -> None:
-        """What a lane does, or has loaded, is another thing now."""
+        """What a lane has loaded, or is told of its worker, is another thing now."""
 
     def freed(self, lane: Lane) -> None:
         """It is idle."""
@@ -91,7 +95,7 @@ class Lane:
     @state.setter
     def state(self, state: LaneState) -> None:
         self._state = state
-        self._owner.changed()
+        self._owner.moved()
 
     # -- its life
 
@@ -115,6 +119,7 @@ class Lane:
             else:
                 worker = self.worker = Worker(started, self._settings)
                 self.refs, self.dims, self._stamp = {}, {}, None
+                self._owner.changed()
                 self._alive = self._loop.time()
                 self._next_ping = self._alive + self._settings.ping_every_s
                 if self._closing:
@@ -145,20 +150,19 @@ class Lane:
     @property
     def idle(self) -> bool:
         """Whether a job may be given."""
-        return self.state is LaneState.IDLE and self.worker is not None and self.worker.up
+        worker = self.worker
+        return self._state is LaneState.IDLE and worker is not None and worker.up
 
     @property
     def up(self) -> bool:
         """Whether its worker runs, and answers."""
-        return (
-            self.worker is not None
-            and self.worker.up
-            and self.state in (LaneState.IDLE, LaneState.BUSY, LaneState.PINGING)
-        )
+        worker = self.worker
+        return worker is not None and self._state in _UP and worker.up
 
     def _down(self, state: LaneState) -> None:
         self.state, self.worker, self.job, self.loading = state, None, None, None
         self.refs = {}
+        self._owner.changed()
         self._untimed()
 
     def _untimed(self) -> None:
@@ -216,6 +220,7 @@ class Lane:
         pong = outcome.header
         if isinstance(pong, h.Pong):
             self._stamp = Stamp(now, pong.rss_mb, pong.models_loaded, pong.placement_share)
+            self._owner.changed()
         self._free()
 
     # -- a job
@@ -317,6 +322,7 @@ class Lane:
     def _loaded(self, job: Job, header: h.Loaded) -> None:
         self.refs[job.key] = header.model_ref
         self.dims[job.key] = header.dims
+        self._owner.changed()
 
     def _done(self, job: Job, stage: str, packet: Packet, took_s: float) -> None:
         ledger = self._owner.ledger
@@ -328,12 +334,14 @@ class Lane:
                 ledger.strikes.clear(digest)
         if stage == "unload":
             self.refs.pop(job.key, None)
+            self._owner.changed()
         self._finish(job, value=job.result(packet))
 
     def _refused(self, job: Job, stage: str, header: h.Err) -> None:
         if header.code == "unknown_model" and not job.reloaded and stage != "unload":
             job.reloaded = True
             self.refs.pop(job.key, None)
+            self._owner.changed()
             self._load(job)
             return
         self._finish(job, refusal(stage, header.code, header.msg))

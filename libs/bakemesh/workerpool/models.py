@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from bakemesh.protocol.worker import headers as h
@@ -43,7 +44,13 @@ class ModelKey:
 def key_of(artifact: Artifact, config: Mapping[str, str]) -> ModelKey:
     """The key; the order of `config` does not matter."""
     digest = artifact.digest.removeprefix("sha256:").lower() or str(artifact.path)
-    return ModelKey(digest, artifact.format, tuple(sorted(config.items())))
+    return _key(digest, artifact.format, tuple(sorted(config.items())))
+
+
+@lru_cache(maxsize=1024)
+def _key(digest: str, kind: str, config: tuple[tuple[str, str], ...]) -> ModelKey:
+    """The same object for the same key: what is looked up by it is found without comparing any field."""
+    return ModelKey(digest, kind, config)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class Pool(Asking):
         self._probes = Probes(self)
         self._watching: Callable[[], None] = lambda: None
         self._told = False  # that something changed, in this turn
+        self.version = 0  # of all that can be told of the lanes, but for what they do
 
     def watch(self, changed: Callable[[], None]) -> None:
         """`changed` is called soon after anything changed in what the lanes do, have loaded, or refuse: once
@@ -155,6 +156,7 @@ class Pool(Asking):
         """Registers a (model, config): each worker loads it when it first needs it."""
         key = key_of(artifact, config)
         self._models[key] = artifact
+        self.version += 1  # a quarantine of it is told from here on
         if self._open:
             self._probes.arm(key)
         return key
@@ -170,6 +172,7 @@ class Pool(Asking):
                 return Loaded(key, lane.dims[key], 0)
         before = self._models.get(key)
         self._models[key] = artifact
+        self.version += 1
         self._probes.arm(key)
         job = self.job("load", key, call, None, lambda packet: None)
         try:
@@ -200,6 +203,13 @@ class Pool(Asking):
         for result in await asyncio.gather(*gone, return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, EngineCrashed):
                 raise result  # one that crashed has given it back too
+
+    def lane(self, name: str) -> Lane | None:
+        """The lane of that name."""
+        for lane in self.lanes:
+            if lane.name == name:
+                return lane
+        return None
 
     def artifact(self, key: ModelKey) -> Artifact | None:
         """What a key stands for; None: nobody loaded it."""
@@ -279,7 +289,7 @@ class Pool(Asking):
             self._pump_again = True
             while self._pump_again:
                 self._pump_again = False
-                if self._queue and any(lane.idle for lane in self.lanes):
+                if self._queue and self._some_idle():
                     self._pass()
         finally:
             self._pumping = False
@@ -303,10 +313,13 @@ class Pool(Asking):
                 kept.append(job)
             else:
                 found.give(job)
-            if not any(lane.idle for lane in self.lanes):
+            if waiting and not self._some_idle():
                 kept.extend(waiting)
                 break
         self._queue = kept + self._queue
+
+    def _some_idle(self) -> bool:
+        return any(lane.idle for lane in self.lanes)
 
     def _refusal(self, job: Job) -> WorkerPoolError | None:
         if job.probe or job.stage == "unload":
@@ -380,6 +393,11 @@ class Pool(Asking):
 
     def changed(self) -> None:
         """See lane.Owner."""
+        self.version += 1
+        self.moved()
+
+    def moved(self) -> None:
+        """See lane.Owner."""
         if not self._told:
             self._told = True
             asyncio.get_running_loop().call_soon(self._tell)
@@ -397,6 +415,7 @@ class Pool(Asking):
     def start_failed(self, lane: Lane, failed: StartFailed) -> None:
         """See lane.Owner."""
         self.ledger.charge_lane(self._loop.time())
+        self.changed()
         log.warning("lane %s: %s\n%s", lane.name, failed.reason, failed.output)
         first = self._first
         if first is not None and not first.done() and (failed.mismatch or self._none_left_to_try()):
@@ -408,6 +427,7 @@ class Pool(Asking):
     def crashed(self, lane: Lane, job: Job | None, crash: Crash) -> None:
         """See lane.Owner."""
         now = self._loop.time()
+        self.changed()  # what is charged below is told of the lanes
         if crash.cause is not Cause.CLOSED:
             log.warning("lane %s: %s (%s) in %s", lane.name, crash.reason, crash.exit, crash.doing)
         if job is None:

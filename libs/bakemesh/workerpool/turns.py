@@ -35,17 +35,25 @@ class Turns:
     def taken(self, name: str, now: float, call: Call) -> Iterator[Call]:
         """The turn of this lane; `call` is its own then. Raises BadRequest, LaneBusy,
         WorkerUnavailable."""
-        self.check(name)
-        self._since[name] = now
-        self._pool.changed()
-        call.lane, call.queue_s = name, AGAIN_S
+        self.take(name, now, call)
         try:
             yield call
         finally:
-            del self._since[name]
-            if not self._since and self._last is not None and not self._last.done():
-                self._last.set_result(None)
-            self._pool.changed()
+            self.give_back(name)
+
+    def take(self, name: str, now: float, call: Call) -> None:
+        """Takes the turn of this lane, until `give_back`; `call` is its own then. Raises as `taken`."""
+        self.check(name)
+        self._since[name] = now
+        self._pool.moved()
+        call.lane, call.queue_s = name, AGAIN_S
+
+    def give_back(self, name: str) -> None:
+        """The end of a turn that was taken."""
+        del self._since[name]
+        if not self._since and self._last is not None and not self._last.done():
+            self._last.set_result(None)
+        self._pool.moved()
 
     def since(self, name: str) -> float | None:
         """When its turn was taken; None: nobody has it."""
@@ -69,17 +77,20 @@ class Turns:
 
     def check(self, name: str) -> None:
         """Raises what `taken` would: BadRequest, LaneBusy, WorkerUnavailable."""
-        lane = next((each for each in self._pool.lanes if each.name == name), None)
+        lane = self._pool.lane(name)
         if lane is None:
             names = ", ".join(each.name for each in self._pool.lanes)
             raise BadRequest(f"there is no lane {name!r}; there are {names}")
         if self._closed:
             raise LaneBusy(f"lane {name} takes nothing more: its host is ending", safe_to_retry=True)
-        if name in self._since or (lane.up and not _ready(lane)):
+        if name in self._since:
             raise LaneBusy(f"lane {name} is occupied", safe_to_retry=True)
-        if not lane.up:
-            why = f" ({lane.last_crash})" if lane.last_crash else ""
-            raise WorkerUnavailable(f"the worker of lane {name} is not up{why}", safe_to_retry=True)
+        if _ready(lane):
+            return
+        if lane.up:
+            raise LaneBusy(f"lane {name} is occupied", safe_to_retry=True)
+        why = f" ({lane.last_crash})" if lane.last_crash else ""
+        raise WorkerUnavailable(f"the worker of lane {name} is not up{why}", safe_to_retry=True)
 
 
 def _ready(lane: Lane) -> bool:

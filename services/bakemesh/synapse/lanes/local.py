@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from bakemesh.protocol.inference.errors import Code, error_of
@@ -44,8 +44,10 @@ class LocalLanes:
         self._turns = Turns(self.pool)
         self._loop = asyncio.get_running_loop()
         self._watchers: list[Callable[[], None]] = []
-        self._views: list[LaneView] = []
-        self._seen = float("-inf")
+        self._views: list[LaneView] | None = None
+        self._kept: dict[tuple[str, LaneState, bool, bool], LaneView] = {}
+        self._kept_of = -1  # the pool's version that they show
+        self._looked = float("-inf")
         self.pool.watch(self._stale)
 
     async def start(self) -> None:
@@ -62,29 +64,41 @@ class LocalLanes:
     def views(self) -> Sequence[LaneView]:
         """See Lanes."""
         now = self._loop.time()
-        if now - self._seen > _VIEW_S:
-            self._views = [self._view(lane, now) for lane in self.pool.lanes]
-            self._seen = now
-        return self._views
+        if self._kept_of != self.pool.version or now - self._looked > _VIEW_S:
+            self._kept.clear()
+            self._kept_of, self._looked, self._views = self.pool.version, now, None
+        views = self._views
+        if views is None:
+            views = self._views = [self._view(lane, now) for lane in self.pool.lanes]
+        return views
 
     def watch(self, changed: Callable[[], None]) -> None:
         """See Lanes."""
         self._watchers.append(changed)
 
     def _stale(self) -> None:
-        self._seen = float("-inf")
+        self._views = None
         for changed in self._watchers:
             changed()
 
     def _view(self, lane: Lane, now: float) -> LaneView:
+        """A lane becomes busy and idle with each request, and the rest of its view changes seldom: views that
+        were made are kept, by what a lane does, until anything else is another thing."""
+        at = (lane.name, lane.state, lane.up, self._turns.free(lane))
+        found = self._kept.get(at)
+        if found is None:
+            found = self._kept[at] = self._made(lane, now, up=at[2], idle=at[3])
+        return found
+
+    def _made(self, lane: Lane, now: float, *, up: bool, idle: bool) -> LaneView:
         health = lane.health(now)
         ledger = self.pool.ledger
         return LaneView(
             name=f"{self._node_id}/{lane.name}",
             node_id=self._node_id,
             local=True,
-            up=lane.up,
-            idle=self._turns.free(lane),
+            up=up,
+            idle=idle,
             loaded=frozenset(lane.refs),
             refused=frozenset(key for key in self.pool.known() if ledger.refused_for(key, now) is not None),
             types=health.types,
@@ -181,24 +195,34 @@ class LocalLanes:
 
     async def probe(self, key: ModelKey, call: Call) -> bool:
         """See Lanes. It waits for its worker as a queued request does."""
-        with _told():
+        try:
             return await self.pool.probe(key, call)
+        except WorkerPoolError as error:
+            raise of_pool(error) from error
 
-    @contextlib.contextmanager
-    def _turn(self, lane: str, call: Call) -> Iterator[None]:
+    def _turn(self, lane: str, call: Call) -> _Turn:
         node_id, _, name = lane.partition("/")
-        with _told():
-            if node_id != self._node_id:
-                raise LaneFailed(
-                    error_of(Code.BAD_REQUEST, f"{lane!r} is no lane of this process"), begun=False
-                )
-            with self._turns.taken(name, self._loop.time(), call):
-                yield
+        if node_id != self._node_id:
+            raise LaneFailed(error_of(Code.BAD_REQUEST, f"{lane!r} is no lane of this process"), begun=False)
+        return _Turn(self._turns, name, self._loop.time(), call)
 
 
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    try:
-        yield
-    except WorkerPoolError as error:
-        raise of_pool(error) from error
+class _Turn:
+    """A lane's turn, for as long as it is entered; the pool's errors leave it as LaneFailed. No generator:
+    every request goes through here."""
+
+    __slots__ = ("_call", "_name", "_now", "_turns")
+
+    def __init__(self, turns: Turns, name: str, now: float, call: Call) -> None:
+        self._turns, self._name, self._now, self._call = turns, name, now, call
+
+    def __enter__(self) -> None:
+        try:
+            self._turns.take(self._name, self._now, self._call)
+        except WorkerPoolError as error:
+            raise of_pool(error) from error
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._turns.give_back(self._name)
+        if isinstance(error, WorkerPoolError):
+            raise of_pool(error) from error
