@@ -4,6 +4,8 @@ async with gateway(Axon().attach(echo)) as at:
     status, headers, body = await at.post(Echo(text="a"))          # signed by BOB
     raw = await at.raw(request_bytes)                               # bytes out, bytes in
 
+async with served_by_process(folder, "routes.py") as running: ...    # the same in a process of its own
+
 `at.state` is what the gateway holds, `at.url`, `at.host`, `at.port` where it is. The keys are the well-known
 development ones: //Alice is the axon, //Bob the dendrite.
 """
@@ -11,11 +13,13 @@ development ones: //Alice is the axon, //Bob the dendrite.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 import uuid as uuids
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -26,8 +30,10 @@ from bakemesh.axon.gateway import GatewayState
 from bakemesh.axon.serving import serving
 from bakemesh.axon.settings import GatewaySettings, Limits
 from bakemesh.edge import Axon
+from bakemesh.hotkeys import create_hotkey
 from bakemesh.protocol.axon import Hotkey, Profile, Synapse, keys, sha3_256_hex, signing
 from bakemesh.protocol.axon.synapse import shape
+from support.startup import RunningStartup
 
 ALICE = Hotkey.from_seed(bytes.fromhex("e5be9a5092b81bca64be81d212e7f2f9eba183bb7a90954f7b76361f6edb5c0a"))
 BOB = Hotkey.from_seed(bytes.fromhex("398f0c28f98885e046333d4a41c19cee4c37368a9832c6502f6cfd182e2aef89"))
@@ -166,6 +172,66 @@ class Gateway:
                 if sample.name == "bakemesh_axon_requests_total" and labels.items() <= sample.labels.items():
                     total += sample.value
         return total
+
+
+@dataclass
+class Process:
+    """A gateway in a process of its own, run by hand; `start` again keeps its state folder."""
+
+    running: RunningStartup
+    session: aiohttp.ClientSession
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What its last `ready` line said: url, hotkey, routes, pid, …"""
+        return self.running.of("ready")[-1]
+
+    @property
+    def url(self) -> str:
+        """Without a path."""
+        return str(self.told["url"])
+
+    @property
+    def hotkey(self) -> str:
+        """Its own."""
+        return str(self.told["hotkey"])
+
+    async def send(self, request: Signed) -> Answered:
+        """Sends it; it must be signed for `hotkey`."""
+        async with self.session.request(
+            request.method, self.url + request.path, headers=request.headers, data=request.body
+        ) as answer:
+            return Answered(answer.status, answer.headers, await answer.read())
+
+    async def start(self) -> None:
+        """Waits until it is ready."""
+        await self.running.start()
+
+    async def kill9(self) -> None:
+        """As a crash."""
+        await self.running.kill9()
+
+    async def stop(self) -> int:
+        """TERM, and its exit code."""
+        return await self.running.stop()
+
+
+@asynccontextmanager
+async def served_by_process(folder: Path, *words: str, **environ: str) -> AsyncIterator[Process]:
+    """`python -m bakemesh.axon WORDS…` on a free port, with a hotkey and a state folder in `folder`."""
+    hotkey, log = folder / "hotkey.json", folder / "gateway.log"
+    if not hotkey.exists():
+        create_hotkey(hotkey)
+    command = [sys.executable, "-m", "bakemesh.axon", *words, f"--hotkey={hotkey}", "--bind=127.0.0.1:0"]
+    command += [f"--state={folder / 'state'}", "--node=alpha"]
+    running = RunningStartup(command, log, environ=environ)
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+        try:
+            await running.start()
+            yield Process(running, session)
+        finally:
+            if running.process is not None and running.process.returncode is None:
+                await running.kill9()
 
 
 @asynccontextmanager

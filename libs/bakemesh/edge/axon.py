@@ -88,8 +88,8 @@ class Axon:
         it raises, or returns. A plain function runs in a thread, an async one in the loop. Raises
         AttachRefused, TypeError where a hashed field is none of the class.
         """
-        kind = synapse or synapse_of(forward_fn)
         forward = looked_at(forward_fn, "forward_fn")
+        kind = synapse or synapse_of(forward_fn)
         name = kind.route()
         if _NAME.fullmatch(name) is None:
             raise AttachRefused(f"{name!r} cannot be a route; expected letters, digits and underscores")
