@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
+from bakemesh.hotkeys import create_hotkey, load_hotkey, wallet_hotkey
+from bakemesh.protocol.axon.signatures import verified
 from support.axon import Gateway, gateway
 from support.realsdk import Child, real_dendrite, real_sdk
-from support.recorded import BOB, CHARLIE
+from support.recorded import CHARLIE
 from support.sdkserved import served
 
 pytestmark = pytest.mark.timeout(1000)  # the first of these tests installs the SDK
@@ -73,26 +78,24 @@ async def test_a_class_of_everything_survives_the_way_there_and_back(tmp_path: P
     assert number["fields"]["mode"] == 3
 
 
-@pytest.mark.parametrize(
-    ("array", "dtype"),
-    [
-        ([[1.5, -2.0], [0.25, 1e-7]], "float32"),
-        ([1.5, 2.5], "float16"),
-        ([[[1]], [[2]]], "int64"),
-        ([1, 100], "uint8"),
-        ([], "float64"),
-    ],
-)
-async def test_tensors_go_both_ways(tmp_path: Path, array: Any, dtype: str) -> None:
-    import numpy
+ARRAYS: list[tuple[Any, str]] = [
+    ([[1.5, -2.0], [0.25, 1e-7]], "float32"),
+    ([1.5, 2.5], "float16"),
+    ([[[1]], [[2]]], "int64"),
+    ([1, 100], "uint8"),
+    ([], "float64"),
+]
 
+
+async def test_tensors_go_both_ways(tmp_path: Path) -> None:
     async with both(tmp_path) as (theirs, ours):
-        found = await theirs.call("Array", ours.port, how={"array": array, "dtype": dtype})
+        for array, dtype in ARRAYS:
+            found = await theirs.call("Array", ours.port, how={"array": array, "dtype": dtype})
 
-    expected = numpy.array(array, dtype=dtype) * 2
-    assert found["status_code"] == 200, found["status_message"]
-    assert found["doubled"] == expected.tolist()
-    assert found["dtype"] == dtype
+            expected = numpy.array(array, dtype=dtype) * 2
+            assert found["status_code"] == 200, found["status_message"]
+            assert found["doubled"] == expected.tolist()
+            assert found["dtype"] == dtype
 
 
 async def test_a_stream_arrives_in_its_parts(tmp_path: Path) -> None:
@@ -152,31 +155,25 @@ async def test_many_at_once_from_one_dendrite(tmp_path: Path) -> None:
     assert seen == 60
 
 
-async def test_our_key_files_are_wallet_files(tmp_path: Path) -> None:
+MAKE_AND_SIGN = """
+import json, sys
+from bittensor_wallet import Keypair, Wallet
+key = Keypair.create_from_mnemonic(Keypair.generate_mnemonic())
+Wallet(name="theirs", hotkey="default", path=sys.argv[1]).set_hotkey(key, encrypt=False)
+ours = Wallet(name="ours", hotkey="default", path=sys.argv[1]).hotkey
+print(json.dumps([ours.ss58_address, ours.sign("m").hex(), key.ss58_address]))
+"""
+
+
+async def test_key_files_are_the_same(tmp_path: Path) -> None:
     """The SDK's wallet loads a hotkey that we made, and we load one that it made."""
-    import asyncio
-    import json
-
-    from bakemesh.hotkeys import create_hotkey, load_hotkey, wallet_hotkey
-
     made = create_hotkey(wallet_hotkey("ours", "default", tmp_path))
-    code = (
-        "import json, sys; from bittensor_wallet import Keypair, Wallet; folder = sys.argv[1]\n"
-        "theirs = Wallet(name='theirs', hotkey='default', path=folder)\n"
-        "key = Keypair.create_from_mnemonic(Keypair.generate_mnemonic())\n"
-        "theirs.set_hotkey(key, encrypt=False)\n"
-        "ours = Wallet(name='ours', hotkey='default', path=folder).hotkey\n"
-        "print(json.dumps([ours.ss58_address, ours.sign('m').hex(), key.ss58_address]))"
-    )
     process = await asyncio.create_subprocess_exec(
-        str(real_sdk()), "-c", code, str(tmp_path), stdout=-1, env={"HOME": str(tmp_path)}
+        str(real_sdk()), "-c", MAKE_AND_SIGN, str(tmp_path), stdout=-1, env={"HOME": str(tmp_path)}
     )
     printed, _ = await process.communicate()
     address, signature, theirs = json.loads(printed.splitlines()[-1])
 
-    from bakemesh.protocol.axon.signatures import verified
-
     assert address == made.address
     assert verified(made.address, "m", f"0x{signature}")
     assert load_hotkey(wallet_hotkey("theirs", "default", tmp_path)).address == theirs
-    assert address != BOB.address

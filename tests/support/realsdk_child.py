@@ -10,8 +10,11 @@ import asyncio
 import importlib.util
 import json
 import os
+import socket
 import sys
 import tempfile
+import time
+import typing
 from pathlib import Path
 
 sys.argv, MODE = sys.argv[:1], sys.argv[1:]
@@ -175,7 +178,7 @@ def be_axon(port):
     def private(synapse: Private) -> Private:
         return synapse
 
-    async def listed(synapse: Private) -> tuple[bool, str]:
+    async def listed(synapse: Private) -> typing.Tuple[bool, str]:  # noqa: UP006 - it compares
         return True, "not registered"
 
     def boom(synapse: Boom) -> Boom:
@@ -196,6 +199,14 @@ def be_axon(port):
         axon.attach(handler)
     axon.attach(private, blacklist_fn=listed)
     axon.start()
+    until = time.monotonic() + 30
+    while True:  # it returns before it listens
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            break
+        except OSError:
+            assert time.monotonic() < until, "the axon does not listen"
+            time.sleep(0.02)
     say("ready")
     sys.stdin.read()
     axon.stop()
