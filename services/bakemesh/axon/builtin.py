@@ -29,12 +29,17 @@ def attach_builtin(
     blacklist_fn: Callable[..., Any] | None = None,
     priority_fn: Callable[..., Any] | None = None,
 ) -> None:
-    """Serves them; the functions, as of `Axon.attach`, stand before all of them. Raises AttachRefused where
-    the axon serves one of their names already.
+    """Serves them; the functions, as of `Axon.attach`, stand before all of them. One whose name the axon
+    serves already stays as its author made it.
     """
     served = Builtin(mesh)
-    for forward in (served.text_prompt, served.embedding, served.rerank):
-        axon.attach(forward, blacklist_fn, priority_fn)
+    for kind, forward in (
+        (TextPrompt, served.text_prompt),
+        (Embedding, served.embedding),
+        (Rerank, served.rerank),
+    ):
+        if kind.route() not in axon.routes:
+            axon.attach(forward, blacklist_fn, priority_fn)
 
 
 class Builtin:

@@ -24,6 +24,7 @@ from bakemesh.axon.builtin import attach_builtin
 from bakemesh.axon.gateway import GatewayState
 from bakemesh.axon.mesh import Mesh
 from bakemesh.axon.openai import openai_routes
+from bakemesh.axon.openapi import openapi_route
 from bakemesh.axon.parameters import Parameters
 from bakemesh.axon.serving import serving
 from bakemesh.axon.settings import SERVICE, GatewaySettings
@@ -117,6 +118,7 @@ async def run(
             keys = KnownKeys(given.api_keys or settings.api_keys)
             extra += openai_routes(mesh, ApiKeys(keys, given.open), state)
             state.missing["mesh"] = mesh.problem
+        extra.append(openapi_route(axon, openai=bus is not None))
         application = app.build(axon, state, extra)
         host, port = await stack.enter_async_context(serving(application, state))
         told = _told(settings, axon, hotkey, host, port)

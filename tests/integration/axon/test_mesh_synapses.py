@@ -129,8 +129,17 @@ async def test_a_gateway_has_the_rights_that_it_needs(tmp_path: Path) -> None:
             assert "".join([piece.choices[0].text async for piece in stream]) == "97 98 "
 
 
-async def test_a_user_s_synapses_stand_beside_them(tmp_path: Path) -> None:
-    async with server(tmp_path) as nats, before(nats.url, tmp_path, axon=Axon()) as at:
+async def test_an_author_s_own_synapse_comes_first(tmp_path: Path) -> None:
+    async def own(synapse: Embedding) -> Embedding:
+        synapse.embeddings = Tensor.from_numpy(np.zeros((1, 1), np.float32))
+        return synapse
+
+    async with server(tmp_path) as nats, before(nats.url, tmp_path, axon=Axon().attach(own)) as at:
+        answer = await at.gateway.post(Embedding(texts=["a"]))
+        assert json.loads(answer.body)["embeddings"]["shape"] == [1, 1]
+        assert {"/TextPrompt", "/Rerank"} <= set(
+            json.loads((await at.gateway.get("/openapi.json")).body)["paths"]
+        )
         answer = await at.gateway.get("/readyz")
         assert json.loads(answer.body)["missing"] == {"mesh": "no synapse module takes work"}
         assert (await at.gateway.get("/healthz")).status == 200
