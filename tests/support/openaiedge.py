@@ -23,7 +23,7 @@ from bakemesh.axon import app
 from bakemesh.axon.apikeys import ApiKeys
 from bakemesh.axon.builtin import attach_builtin
 from bakemesh.axon.gateway import GatewayState
-from bakemesh.axon.mesh import Mesh, Models
+from bakemesh.axon.mesh import PATIENCE_S, Mesh, Models
 from bakemesh.axon.openai import openai_routes
 from bakemesh.axon.openapi import openapi_route
 from bakemesh.axon.serving import serving
@@ -98,7 +98,7 @@ async def before(
     keys = folder / "axon" / "api-keys"
     key = add(keys, "app", datetime.now(UTC))
     try:
-        async with Inference.connect(url, name, **client) as inference:
+        async with Inference.connect(url, name, patience_s=PATIENCE_S, **client) as inference:
             mesh = Mesh(inference, models)
             state.missing["mesh"] = mesh.problem
             served = axon or Axon()

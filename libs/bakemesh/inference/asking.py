@@ -122,4 +122,4 @@ def message_of(cls: type[M], entries: Mapping[str, Any]) -> M:
 
 def again(message: WorkRequest) -> Callable[[int, int], Message]:
     """Makes the message as it goes out, from the milliseconds that are left and the attempt."""
-    return lambda left_ms, attempt: message.model_copy(update={"deadlinems": left_ms, "attempt": attempt})
+    return lambda left_ms, attempt: message.with_values(deadlinems=left_ms, attempt=attempt)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import aclosing
@@ -71,7 +72,7 @@ class Job:
 
 class Carrier:
     """Requests on their way, over one bus. `retry`: whether another node, or a later time, is tried where a
-    request is declined.
+    request is declined; `patience_s`: how much later at most.
     """
 
     def __init__(
@@ -79,10 +80,12 @@ class Carrier:
         bus: Bus,
         *,
         retry: bool = True,
+        patience_s: float | None = None,
         telemetry: Telemetry = OFF,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._bus, self._retry, self._telemetry, self._draw = bus, retry, telemetry, draw
+        self._patience_s = math.inf if patience_s is None else patience_s
         self.nodes = Nodes()
         self._flights: set[Flight] = set()
         self._cancels: set[asyncio.Task[None]] = set()
@@ -161,10 +164,13 @@ class Carrier:
         headers = None if traceparent is None else {TRACEPARENT: traceparent}
         declined: dict[str, InferenceError] = {}
         attempt = rounds = 0
+        patient: float | None = None  # until when, from when all have declined
         while True:
             target = await self._target(job, declined)
             if target is None:
-                await self._pause(job, declined, rounds)
+                if patient is None:
+                    patient = min(job.deadline, self._loop.time() + self._patience_s)
+                await self._pause(patient, declined, rounds)
                 rounds += 1
                 continue
             flight = await self._depart(job, target, attempt)
@@ -236,13 +242,13 @@ class Carrier:
                 raise next(reversed(declined.values()))
             raise refused(Code.MODEL_UNKNOWN, why) if unknown else NoNode(why)
 
-    async def _pause(self, job: Job, declined: dict[str, InferenceError], rounds: int) -> None:
+    async def _pause(self, until: float, declined: dict[str, InferenceError], rounds: int) -> None:
         """Waits as long as those who declined ask for. Raises what the last one said where that is too
         long.
         """
         last = next(reversed(declined.values()))
         pause = pause_s(declined.values(), rounds, self._draw())
-        if pause is None or self._loop.time() + pause >= job.deadline:
+        if pause is None or self._loop.time() + pause >= until:
             raise last
         await asyncio.sleep(pause)
         for node_id in [node_id for node_id, error in declined.items() if error.transient]:

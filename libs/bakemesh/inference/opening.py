@@ -34,13 +34,14 @@ class Client:
         *,
         deadline_s: float = DEADLINE_S,
         retry: bool = True,
+        patience_s: float | None = None,
         telemetry: Telemetry = OFF,
     ) -> None:
         self._telemetry = telemetry
         self.usage = Usage()  # of all calls
         self._settings = bus if isinstance(bus, BusSettings) else None
         self._bus = None if isinstance(bus, BusSettings) else bus
-        self._deadline_s, self._retry = seconds(deadline_s), retry
+        self._deadline_s, self._retry, self._patience_s = seconds(deadline_s), retry, patience_s
         self._carrier: Carrier | None = None
         self._opened = self._closed = False
 
@@ -56,6 +57,7 @@ class Client:
         connect_timeout_s: float = 5.0,
         deadline_s: float = DEADLINE_S,
         retry: bool = True,
+        patience_s: float | None = None,
         telemetry: Telemetry = OFF,
     ) -> Self:
         """A client with a connection of its own, made on entering `async with` (or by `open`).
@@ -71,7 +73,7 @@ class Client:
             tls=tls,
             connect_timeout_s=connect_timeout_s,
         )
-        return cls(settings, deadline_s=deadline_s, retry=retry, telemetry=telemetry)
+        return cls(settings, deadline_s=deadline_s, retry=retry, patience_s=patience_s, telemetry=telemetry)
 
     async def open(self) -> Self:
         """Connects and listens to the nodes' Status. Raises the bus's errors; nothing is left open then."""
@@ -81,7 +83,9 @@ class Client:
         if self._settings is not None:
             self._bus = await Bus.connect(self._settings)
         try:
-            self._carrier = Carrier(self.bus, retry=self._retry, telemetry=self._telemetry)
+            self._carrier = Carrier(
+                self.bus, retry=self._retry, patience_s=self._patience_s, telemetry=self._telemetry
+            )
             await self._carrier.start()
         except BaseException:
             await self.close()

@@ -22,7 +22,7 @@ from bakemesh.axon import app
 from bakemesh.axon.apikeys import ApiKeys
 from bakemesh.axon.builtin import attach_builtin
 from bakemesh.axon.gateway import GatewayState
-from bakemesh.axon.mesh import Mesh
+from bakemesh.axon.mesh import PATIENCE_S, Mesh
 from bakemesh.axon.openai import openai_routes
 from bakemesh.axon.openapi import openapi_route
 from bakemesh.axon.parameters import Parameters
@@ -112,7 +112,7 @@ async def run(
         state.open()
         extra: list[BaseRoute] = []
         if bus is not None:
-            inference = await stack.enter_async_context(Inference(bus))
+            inference = await stack.enter_async_context(Inference(bus, patience_s=PATIENCE_S))
             mesh = Mesh(inference, given.models)
             attach_builtin(axon, mesh)
             keys = KnownKeys(given.api_keys or settings.api_keys)

@@ -12,7 +12,8 @@ import pytest
 
 from bakemesh.axon.settings import Limits
 from bakemesh.worker.engines import fake
-from support.openaiedge import Edge, edge
+from support.inference import world
+from support.openaiedge import Edge, before, edge
 from support.synapse import statuses
 from support.waiting import eventually
 
@@ -271,3 +272,23 @@ async def test_a_mesh_that_is_gone_is_503_and_comes_back(tmp_path: Path) -> None
         await eventually(back, what="embeddings again")
         await eventually(lambda: at.mesh.problem() is None, what="the gateway hears of the module")
         assert (await at.gateway.get("/readyz")).status == 200
+
+
+async def test_a_mesh_that_has_too_much_is_503_long_before_the_deadline(tmp_path: Path) -> None:
+    full = {
+        "code": "queue_full",
+        "class": "transient",
+        "safe_to_retry_same_request": 1,
+        "message": "full",
+        "retry_after_ms": 6200,
+    }
+    async with world(tmp_path) as mesh, before(mesh.nats.url, tmp_path) as at, asyncio.timeout(60):
+        await mesh.module.say()
+        await eventually(lambda: at.mesh.problem() is None, what="the gateway hears of the module")
+        mesh.module.faults.always = full
+        for path, body in (
+            ("embeddings", {"model": "mini", "input": "x"}),
+            ("chat/completions", {"model": "echo", "messages": TURNS, "stream": True}),
+        ):
+            status, headers, told = await at.post(path, body)
+            assert (status, headers["retry-after"], told["error"]["code"]) == (503, "7", "queue_full")

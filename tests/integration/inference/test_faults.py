@@ -79,6 +79,18 @@ async def test_who_would_have_to_wait_past_the_deadline_is_told_at_once(tmp_path
         assert mesh.asked() == ["Embed", "Embed"]
 
 
+async def test_a_client_with_little_patience_is_told_long_before_its_deadline(tmp_path: Path) -> None:
+    client = {"patience_s": 0.2, "deadline_s": 1000}
+    async with world(tmp_path, "alpha", "beta", client=client) as mesh, asyncio.timeout(30):
+        for module in mesh.modules.values():
+            module.faults.always = {**FULL, "retry_after_ms": 20}
+        with pytest.raises(QueueFull):
+            await mesh.client.embed(["x"], model="mini")
+        asked = [len(module.asked) for module in mesh.modules.values()]
+        assert min(asked) >= 1  # both were tried, one more than once
+        assert max(asked) >= 2
+
+
 async def test_without_retry_the_first_refusal_is_told(tmp_path: Path) -> None:
     async with world(tmp_path, "alpha", "beta", client={"retry": False}) as mesh:
         for module in mesh.modules.values():
