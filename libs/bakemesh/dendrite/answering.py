@@ -78,7 +78,10 @@ def merge(
         # The body's text is the whole one; in a header it is escaped and cut.
         axon.status_message = told.status_message or said.status_message
     if axon.signature and axon.hotkey and not _signed(synapse):
-        raise CallFailed(UNREADABLE, f"The answer's signature is not that of {axon.hotkey}")
+        said_so = f"{axon.status_code} {axon.status_message or ''}".rstrip()
+        raise CallFailed(
+            UNREADABLE, f"The answer's signature is not that of {axon.hotkey}; the answer was: {said_so}"
+        )
     synapse.dendrite.status_code = axon.status_code
     synapse.dendrite.status_message = axon.status_message
 
