@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -62,7 +63,13 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "signature": _word,
 }
 _NAMES = tuple(_READERS)
+_NOTHING: dict[str, Any] = dict.fromkeys(_NAMES)
 _LIMITS = {"status_code": U16, "port": U16, "version": U32, "nonce": U64}
+
+
+@lru_cache(maxsize=64)
+def _prefixed(prefix: str) -> tuple[tuple[str, str, Callable[[str], Any]], ...]:
+    return tuple((prefix + name, name, read) for name, read in _READERS.items())
 
 
 class TerminalInfo(BaseModel):
@@ -84,20 +91,35 @@ class TerminalInfo(BaseModel):
     def to_headers_with_prefix(self, prefix: str) -> dict[str, str]:
         """The fields that are there, each behind the prefix."""
         values = self.__dict__
-        return {prefix + name: _text(value) for name in _NAMES if (value := values[name]) is not None}
+        return {
+            key: _text(value) for key, name, _ in _prefixed(prefix) if (value := values[name]) is not None
+        }
 
     @classmethod
     def from_headers_with_prefix(cls, headers: Mapping[str, str], prefix: str) -> TerminalInfo:
         """Reads what is there; what cannot be read is None."""
         found: dict[str, Any] = {}
-        for name, read in _READERS.items():
-            text = headers.get(prefix + name)
+        for key, name, read in _prefixed(prefix):
+            text = headers.get(key)
             if text is not None:
                 try:
                     found[name] = read(text)
                 except ValueError:
                     continue
-        return cls.model_construct(**found)
+        return cls.of(found)
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> TerminalInfo:
+        """One of values that are checked already: as `model_construct` makes it, at a tenth of its price,
+        which every request pays four times.
+        """
+        made = cls.__new__(cls)
+        put = object.__setattr__
+        put(made, "__dict__", _NOTHING | found)
+        put(made, "__pydantic_fields_set__", set(found))
+        put(made, "__pydantic_extra__", None)
+        put(made, "__pydantic_private__", None)
+        return made
 
     @classmethod
     def leniently(cls, value: Any) -> TerminalInfo:
@@ -107,6 +129,8 @@ class TerminalInfo(BaseModel):
         found: dict[str, Any] = {}
         for name, read in _READERS.items():
             given = value.get(name)
+            if given is None:
+                continue
             if isinstance(given, str):
                 try:
                     found[name] = read(given)
@@ -120,7 +144,7 @@ class TerminalInfo(BaseModel):
                         continue
                 elif isinstance(given, int) and 0 <= given <= _LIMITS[name]:
                     found[name] = given
-        return cls.model_construct(**found)
+        return cls.of(found)
 
 
 def _text(value: Any) -> str:

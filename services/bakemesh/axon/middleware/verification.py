@@ -17,11 +17,14 @@ from bakemesh.axon.denied import DenyList
 from bakemesh.axon.exchange import Exchange
 from bakemesh.axon.refused import Refused
 from bakemesh.edge.functions import Function
-from bakemesh.protocol.axon import claims
+from bakemesh.protocol.axon import claims, keys
 from bakemesh.protocol.axon.claims import Family
 from bakemesh.protocol.axon.errors import NotVerified, SynapseError
 from bakemesh.protocol.axon.freshness import Window
 from bakemesh.protocol.axon.verdicts import Verdict
+
+_BTAUTH = keys.BTAUTH_VERSION.lower()  # without it there is no claim of that family
+_BT_HEADER = keys.DENDRITE_PREFIX + "hotkey"
 
 
 class Verification:
@@ -44,7 +47,8 @@ class Verification:
         """Writes `claim` and `hotkey`. Raises NotVerified, InvalidHeaderValue, Refused."""
         if exchange.route.verify is not None:
             return self._by_route(exchange, exchange.route.verify)
-        if claims.family(exchange.headers) is Family.BTAUTH:
+        headers = exchange.headers
+        if _BTAUTH in headers and _BT_HEADER not in headers:
             return self._with_body(exchange)
         self._check(exchange, b"")
         return None
