@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
 
 from bakemesh.axon.exchange import Exchange
+from bakemesh.edge.axon import PING
 from bakemesh.edge.errors import HandlerFailed
 from bakemesh.protocol.axon import keys, signing
 from bakemesh.protocol.axon.profiles import Profile
 from bakemesh.protocol.axon.signatures import Hotkey
-from bakemesh.protocol.axon.synapse import Synapse
+from bakemesh.protocol.axon.synapse import TIMEOUT_S, Synapse
 from bakemesh.protocol.axon.terminal import TerminalInfo
 from bakemesh.protocol.axon.verdicts import HTTP_STATUS, Verdict, escaped, printable
 
@@ -60,10 +62,9 @@ def failure(
     if verdict is Verdict.WRONG_METHOD:
         headers.append((b"allow", b"POST"))
     if exchange is None or exchange.profile is not Profile.BTAUTH:
-        axon = TerminalInfo.model_construct(
-            status_code=status,
-            status_message=escaped(reason),
-            process_time=now - exchange.began if exchange else 0.0,
+        taken = now - exchange.began if exchange else 0.0
+        axon = TerminalInfo.of(
+            {"status_code": status, "status_message": escaped(reason), "process_time": taken}
         )
         if exchange is not None and signer is not None:
             dendrite = exchange.who()
@@ -150,17 +151,30 @@ def _filled(synapse: Synapse) -> bytes:
 
 def _told(exchange: Exchange | None, axon: TerminalInfo, size: int) -> Headers:
     """`name`, `timeout`, the axon, the dendrite as it was sent, and the sizes."""
-    found = {keys.NAME: "Synapse", keys.TIMEOUT: "12.0"}
+    name, timeout, digest = PING, TIMEOUT_S, ""
     if exchange is not None:
-        found = {keys.NAME: exchange.route.name, keys.TIMEOUT: str(exchange.timeout)}
-    found |= axon.to_headers_with_prefix(keys.AXON_PREFIX)
-    digest = ""
-    if exchange is not None:
-        found |= exchange.who().to_headers_with_prefix(keys.DENDRITE_PREFIX)
+        name, timeout = exchange.route.name, exchange.timeout
         digest = exchange.claim.body_hash if exchange.claim is not None else ""
-    letters = sum(map(len, found)) + sum(map(len, found.values()))
-    found[keys.HEADER_SIZE] = str(letters)
-    found[keys.TOTAL_SIZE] = str(size)
+    lines: Headers = [(b"name", name.encode()), (b"timeout", b"%a" % timeout)]
+    _add(lines, keys.AXON_PREFIX, axon)
+    if exchange is not None:
+        _add(lines, keys.DENDRITE_PREFIX, exchange.who())
+    letters = sum(len(key) + len(value) for key, value in lines)
+    lines += [(b"header_size", b"%d" % letters), (b"total_size", b"%d" % size)]
     if digest:
-        found[keys.COMPUTED_BODY_HASH] = printable(digest)
-    return [(key.encode(), value.encode("latin-1")) for key, value in found.items()]
+        lines.append((b"computed_body_hash", printable(digest).encode()))
+    return lines
+
+
+def _add(lines: Headers, prefix: str, info: TerminalInfo) -> None:
+    values = info.__dict__
+    for key, name in _lines(prefix):
+        value = values[name]
+        if value is not None:
+            text = printable(value) if isinstance(value, str) else str(value)
+            lines.append((key, text.encode()))
+
+
+@lru_cache(maxsize=4)
+def _lines(prefix: str) -> tuple[tuple[bytes, str], ...]:
+    return tuple(((prefix + name).encode(), name) for name in TerminalInfo.model_fields)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from bakemesh.protocol.axon import keys
 from bakemesh.protocol.axon.errors import InvalidHeaderValue, MissingHeader
@@ -23,9 +24,7 @@ def normal(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """The headers of a request as a map. Raises InvalidHeaderValue."""
     found: dict[str, str] = {}
     for raw_key, raw_value in raw:
-        key = raw_key.decode("latin-1").lower()
-        if "-" in key and (key.startswith(("bt-", "bt_")) or key in _HYPHENED):
-            key = key.replace("-", "_")
+        key = _name(raw_key) if len(raw_key) <= _LONGEST_KEPT else _spelled(raw_key)
         value = raw_value.decode("latin-1").strip(" \t")
         if _CONTROL.search(value):
             raise InvalidHeaderValue(key, "it holds a control character")
@@ -34,6 +33,17 @@ def normal(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
         elif _counts_once(key):
             raise InvalidHeaderValue(key, "it stands there twice")
     return found
+
+
+def _spelled(raw_key: bytes) -> str:
+    key = raw_key.decode("latin-1").lower()
+    if "-" in key and (key.startswith(("bt-", "bt_")) or key in _HYPHENED):
+        key = key.replace("-", "_")
+    return key
+
+
+_LONGEST_KEPT = 64
+_name = lru_cache(maxsize=1024)(_spelled)  # all requests have the same few
 
 
 def _counts_once(key: str) -> bool:
