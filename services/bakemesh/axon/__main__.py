@@ -19,10 +19,12 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from bakemesh import logs
 from bakemesh.axon import parameters
 from bakemesh.axon.denied import DenyListRefused
+from bakemesh.axon.gateway import stuck_handlers
 from bakemesh.axon.parameters import Given, ParametersRefused
 from bakemesh.axon.service import AxonSettings, NothingToServe, Serves, run
 from bakemesh.axon.settings import SERVICE
@@ -176,5 +178,16 @@ def _say(error: BaseException, code: int) -> int:
     return code
 
 
+def entry() -> NoReturn:
+    """Ends the process, also where a handler never returns."""
+    code = main()
+    if stuck := stuck_handlers():
+        log.warning("%d handlers did not end; they are left", stuck)
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from bakemesh.axon.settings import GatewaySettings
 from bakemesh.protocol.axon.signatures import Hotkey
 
 Missing = Callable[[], str | None]
+HANDLERS = "axon-handler"  # what the threads of plain functions are called
+_JOIN_S = 0.5
 
 
 class GatewayState:
@@ -40,7 +43,7 @@ class GatewayState:
         self.replay = Replay(
             settings.window, limits.nonces, limits.nonces_of_one(settings.window), settings.folder
         )
-        self.executor = ThreadPoolExecutor(limits.threads, thread_name_prefix="handler")
+        self.executor = ThreadPoolExecutor(limits.threads, thread_name_prefix=HANDLERS)
         self.metrics = Metrics()
         self.metrics.watch("in_flight", "Requests that run.", lambda: self.gate.running)
         self.metrics.watch("hotkeys", "Hotkeys that are remembered.", lambda: len(self.clients))
@@ -66,3 +69,14 @@ class GatewayState:
 
     def _drains(self) -> str | None:
         return "it is being stopped" if self.draining else None
+
+
+def stuck_handlers() -> int:
+    """How many plain functions still run though every gateway of this process is closed: the interpreter
+    would wait for them for ever.
+    """
+    ours = [each for each in threading.enumerate() if each.name.startswith(HANDLERS)]
+    until = time.monotonic() + _JOIN_S
+    for thread in ours:
+        thread.join(max(0.0, until - time.monotonic()))
+    return sum(thread.is_alive() for thread in ours)

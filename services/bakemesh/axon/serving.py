@@ -114,6 +114,7 @@ def _config(app: Any, settings: GatewaySettings) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
+        log_level="error",  # what clients do wrong is counted, not logged
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=limits.keep_alive_s,  # type: ignore[arg-type]

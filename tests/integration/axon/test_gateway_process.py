@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 
 from bakemesh.hotkeys import create_hotkey
+from bakemesh.protocol.axon import Synapse
 from bakemesh.protocol.builder.messages import BakeSuccess
 from bakemesh.protocol.psyspec import bringup, groups, load_psyspec
 from support.axon import Answered, served_by_process, signed
@@ -57,6 +58,34 @@ async def test_bakemesh_axon_becomes_the_gateway(tmp_path: Path) -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+STUCK = """
+import time
+from bakemesh.edge import Axon
+from bakemesh.protocol.axon import Synapse
+
+class Stuck(Synapse):
+    pass
+
+def stuck(synapse: Stuck) -> Stuck:
+    time.sleep(3600)
+    return synapse
+
+axon = Axon().attach(stuck)
+"""
+
+
+async def test_a_handler_that_never_returns_does_not_keep_the_process(tmp_path: Path) -> None:
+    class Stuck(Synapse):
+        pass
+
+    (tmp_path / "stuck.py").write_text(STUCK)
+    async with served_by_process(tmp_path, str(tmp_path / "stuck.py")) as running:
+        answer = await running.send(signed(Stuck(), to=running.hotkey, timeout=0.2))
+        assert answer.status == 408
+        assert await running.stop() == 0
+        assert "1 handlers did not end" in running.running.log.read_text()
 
 
 async def run(*words: str, home: Path) -> tuple[int, str]:
