@@ -161,7 +161,7 @@ class Link:
     @property
     def max_payload(self) -> int:
         """The largest payload in bytes that the server takes."""
-        return int(self._client.max_payload)
+        return int(self._client._max_payload)
 
     @property
     def auth_required(self) -> bool:

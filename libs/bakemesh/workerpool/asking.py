@@ -236,7 +236,7 @@ class Asking(ABC):
                 row = end
             return out
 
-        work = Work(sum(sum(share.counts) for share in shares))
+        work = Work(sum([sum(share.counts) for share in shares]))
         digests = lambda: [_digest(key, share, pooling, normalize) for share in shares]  # noqa: E731
         job = self.job("embed", key, call, request, result, **_measured(work), digests=digests)
         job.callers = len(shares)

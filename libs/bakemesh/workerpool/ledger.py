@@ -12,6 +12,7 @@ from bakemesh.workerpool.quarantine import Book, Kept
 from bakemesh.workerpool.strikes import Strikes
 
 FREE = Standing()
+NO_COSTS = Costs()
 
 
 class Ledger:
@@ -88,14 +89,14 @@ class Ledger:
 
     def deadline(self, key: ModelKey, kind: str, work: Work) -> float:
         """For a run."""
-        return deadlines.run_deadline(self._limits, self._costs.get((key.id, kind), Costs()), work)
+        return deadlines.run_deadline(self._limits, self._costs.get((key.id, kind), NO_COSTS), work)
 
     def measured(self, key: ModelKey, kind: str, work: Work, took_s: float) -> None:
         """A run was answered."""
         at = (key.id, kind)
-        self._costs[at] = deadlines.measured(self._costs.get(at, Costs()), work, took_s)
+        self._costs[at] = deadlines.measured(self._costs.get(at, NO_COSTS), work, took_s)
 
     def overrun(self, key: ModelKey, kind: str, work: Work, waited_s: float) -> None:
         """A run was not answered."""
         at = (key.id, kind)
-        self._costs[at] = deadlines.overrun(self._costs.get(at, Costs()), work, waited_s)
+        self._costs[at] = deadlines.overrun(self._costs.get(at, NO_COSTS), work, waited_s)

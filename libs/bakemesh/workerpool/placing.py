@@ -4,9 +4,8 @@ that knows names the worker (`lane`)."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 
 class Answer(StrEnum):
@@ -16,8 +15,7 @@ class Answer(StrEnum):
     NO_SUCH_LANE = "no_such_lane"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """`model`: None where none is needed. `lane`: this one and no other. `avoid`: another, if any."""
 
     model: Any = None

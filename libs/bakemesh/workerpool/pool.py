@@ -289,7 +289,9 @@ class Pool(Asking):
             self._pump_again = True
             while self._pump_again:
                 self._pump_again = False
-                if self._queue and self._some_idle():
+                queue = self._queue
+                # For the first one, who has just come, `_pass` finds out by itself.
+                if queue and (queue[0] is self._fresh or self._some_idle()):
                     self._pass()
         finally:
             self._pumping = False

@@ -158,6 +158,18 @@ def test_a_status_comes_back_as_it_was(
     assert ("outcome" in entries, "exitcode" in entries) == (outcome is not None, exitcode is not None)
 
 
+def test_with_other_values_it_is_the_same_message_but_for_these() -> None:
+    made = BakeStatus(**IDENTITY, kind="step", serial=1, pct=2, summary="on")
+    unknown = message.decode(
+        envelope.pack(BakeStatus.TYPE, ID, 1, "x@n", {**made.entries(), "New": 7})
+    ).message
+    for one in (made, unknown):
+        again = one.with_values(serial=2, exitcode=3)
+        assert again == one.model_copy(update={"serial": 2, "exitcode": 3})
+        assert again.entries() == {**one.entries(), "serial": 2, "exitcode": 3}
+        assert one.serial == 1
+
+
 @given(st.binary(max_size=2000))
 def test_data_is_byte_exact(data: bytes) -> None:
     made = BakeData(**IDENTITY, seq=1, stepindex=0, attempt=1, stream="stdout", data=data)

@@ -60,7 +60,7 @@ class Lanes(Protocol):
         """Ends all of this process's own; what runs ends as `module_restarted` after `grace_s`."""
 
     def views(self) -> Sequence[LaneView]:
-        """Every lane that is known."""
+        """Every lane that is known. What was given is not changed later: the same object says the same."""
 
     def watch(self, changed: Callable[[], None]) -> None:
         """`changed` is called after anything in `views` changed; several may watch."""

@@ -347,6 +347,8 @@ class Core:
 
     def _starts_in(self, work_class: str, priority: int, now: float) -> float:
         roster, work_s = self._dispatch.roster, self._estimates.work_s
+        if not self._lines and roster.free:
+            return 0.0  # what `admission.starts_in` would say: the usual case, said at once
         ahead, bulk, mine = 0.0, 0.0, _RANKS[work_class]
         for line in self._lines.all():
             key = line.key

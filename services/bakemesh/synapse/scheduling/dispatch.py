@@ -84,16 +84,16 @@ class Dispatch:
     def _pump(self) -> None:
         self._nudged = False
         roster = self.roster
-        if self._closed or not self.lines:
+        if self._closed:
             return
-        roster.refresh()
-        if not roster.free:
+        roster.refresh()  # before anybody asks: the next request finds it done
+        if not self.lines or not roster.free:
             return
         now, waiting = self._clock.time(), frozenset[ModelKey]()
         if self._settings.memory_bytes is not None:
-            waiting = frozenset(line.key.model for line in self.lines.all())
+            waiting = self.lines.models()
         ground = roster.ground(now, waiting)
-        while roster.free and self._pass(ground, now):
+        while self._pass(ground, now) and self.lines and roster.free:
             pass
 
     def _pass(self, ground: Ground, now: float) -> bool:
@@ -106,8 +106,6 @@ class Dispatch:
             most=settings.interactive_turns,
         )
         for work_class in order:
-            if not self.lines.waits(work_class):
-                continue
             for head, line in self.lines.of(work_class):
                 match placement.plan(self._wanted(head, line.tokens), ground):
                     case Run(lane):
@@ -140,8 +138,8 @@ class Dispatch:
             ticket.avoid,
             request.ids if generation else None,
             request.session,
-            estimates.pace(name, key.kind).cost_s * waiting,
-            estimates.pace(name, "load").cost_s,
+            estimates.cost_s(name, key.kind) * waiting,
+            estimates.cost_s(name, "load"),
         )
 
     def _bulk_waited_s(self, now: float) -> float:
@@ -172,10 +170,10 @@ class Dispatch:
     def _run(self, line: Line, lane: str, now: float) -> None:
         key, settings = line.key, self._settings
         name, generation = key.model.id, key.kind == "generate"
-        tokens = _ALL
-        if not generation:
+        tokens, least = _ALL, settings.least_tokens
+        # What is no more than the smallest quantum is taken as a whole, whatever the lanes are like.
+        if not generation and line.tokens > min(least, settings.quantum_tokens):
             ready = self.roster.ready(key.model)
-            least = settings.least_tokens
             most = cutting.most_tokens(
                 self.estimates.pace(name, key.kind).rate,
                 most=settings.quantum_tokens,
@@ -184,7 +182,7 @@ class Dispatch:
             )
             tokens = cutting.quantum(line.tokens, ready, most=most, least=least)
         pieces = self.lines.take(line, tokens, 1 if generation else settings.quantum_items)
-        est_s = self.estimates.work_s(name, key.kind, sum(piece.tokens for piece in pieces), now)
+        est_s = self.estimates.work_s(name, key.kind, sum([piece.tokens for piece in pieces]), now)
         ends = now if generation else now + est_s  # a text may end at any token
         fit = []
         for piece in pieces:
@@ -202,7 +200,7 @@ class Dispatch:
             return
         self._turns = turns.after(self._turns, key.work_class, bulk_waits=self.lines.waits(BULK))
         self._bulk_running += key.work_class == BULK
-        self.roster.take(lane, Busy(key.work_class, sum(piece.tokens for piece in fit), now, est_s))
+        self.roster.take(lane, Busy(key.work_class, sum([piece.tokens for piece in fit]), now, est_s))
         self.roster.used[lane, key.model] = now
         work = {"embed": self._embed, "rerank": self._rerank, "generate": self._generate}[key.kind]
         self._spawn(work(lane, key, fit, now))
@@ -379,7 +377,10 @@ def _request(ticket: Ticket) -> Request[Any]:
 
 def _call(pieces: list[Piece], began: float) -> Call:
     """As long as the most patient of them waits."""
-    asks = [_request(piece.ticket).ask for piece in pieces]
-    deadline = max(ask.deadline for ask in asks)
-    traces = tuple(ask.trace for ask in asks if ask.trace is not None)
-    return Call(within_s=max(0.001, deadline - began), attempt=pieces[0].ticket.attempt, traces=traces)
+    deadline, traces = began, list[str]()
+    for piece in pieces:
+        ask = _request(piece.ticket).ask
+        deadline = max(deadline, ask.deadline)
+        if ask.trace is not None:
+            traces.append(ask.trace)
+    return Call(within_s=max(0.001, deadline - began), attempt=pieces[0].ticket.attempt, traces=tuple(traces))

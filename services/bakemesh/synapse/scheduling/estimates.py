@@ -8,15 +8,14 @@ the word of an old number would never get a new one. Left out: deadlines that ki
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _FADE = 0.8  # what is left of the older measurements at each new one
 MEASUREMENTS = 3
 BELIEVED_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """`units` took `seconds`, in all runs so far, the older the less. `at`: the last measurement."""
 
     runs: int = 0
@@ -69,6 +68,11 @@ class Estimates:
     def pace(self, model: Hashable, kind: str) -> Pace:
         """What was measured, believed or not."""
         return self._paces.get((model, kind), NOTHING)
+
+    def cost_s(self, model: Hashable, kind: str) -> float:
+        """What a unit costs, believed or not; 0 where nothing is known."""
+        found = self._paces.get((model, kind))
+        return found.cost_s if found is not None else 0.0
 
     def work_s(self, model: Hashable, kind: str, units: float, now: float) -> float:
         """Seconds of one lane for that; 0 where it is not known."""

@@ -174,6 +174,10 @@ class Lines:
     def __bool__(self) -> bool:
         return any(self._classes.values())
 
+    def models(self) -> frozenset[ModelKey]:
+        """Those that somebody waits for."""
+        return frozenset([key.model for lines in self._classes.values() for key in lines])
+
     def push(self, ticket: Ticket) -> None:
         """It waits in its line."""
         lines = self._classes[ticket.key.work_class]

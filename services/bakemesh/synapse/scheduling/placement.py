@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from bakemesh.synapse.lanes.base import LaneView
 from bakemesh.workerpool.models import ModelKey
@@ -75,8 +76,7 @@ class Prompt:
     session: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What has to run. `prompt`: its ids, of a generation. `backlog_s`: of all that waits for the model.
     `load_s`: what its LOAD took, 0 where that is not known."""
 
@@ -140,7 +140,7 @@ def candidates(wanted: Wanted, ground: Ground) -> list[LaneView] | Why:
     up = [view for view in ground.views if view.up]
     if not up:
         return Why.NONE_UP
-    able = [view for view in up if wanted.needs is None or wanted.needs in view.types]
+    able = up if wanted.needs is None else [view for view in up if wanted.needs in view.types]
     if not able:
         return Why.INCAPABLE
     if (least := ground.least_shares.get(wanted.model)) is not None:

@@ -65,8 +65,11 @@ class Roster:
         if not self._stale:
             return
         self._stale, self._free = False, None
-        self.views = views = self._lanes.views()
-        self.up = sum(view.up for view in views)
+        views = self._lanes.views()
+        if views is self.views:
+            return
+        self.views = views
+        self.up = len([view for view in views if view.up])
         self.all_local = all(view.local for view in views)
         if self.prompts:
             for view in views:
@@ -79,16 +82,15 @@ class Roster:
         found = self._free
         if found is None:
             taken = self._taken
-            found = sum(view.idle and view.up and view.name not in taken for view in self.views)
+            found = len([1 for view in self.views if view.idle and view.up and view.name not in taken])
             self._free = found
         return found
 
     def ready(self, model: ModelKey) -> int:
         """Those of them that have the model."""
         taken = self._taken
-        return sum(
-            view.idle and view.up and view.name not in taken and model in view.loaded for view in self.views
-        )
+        ready = [view for view in self.views if view.idle and view.up and model in view.loaded]
+        return len([view for view in ready if view.name not in taken])
 
     def view(self, lane: str) -> LaneView | None:
         """The view of a lane."""

@@ -7,13 +7,12 @@ begins after that quantum, however long it took. A class that has nothing that c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bakemesh.synapse.scheduling.asks import BULK, CONTROL, INTERACTIVE
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(NamedTuple):
     """`interactive`: its quanta since the last one of bulk."""
 
     interactive: int = 0
@@ -31,5 +30,6 @@ def after(turns: Turns, served: str, *, bulk_waits: bool) -> Turns:
     if served == BULK:
         return Turns()
     if served == INTERACTIVE:
-        return Turns(turns.interactive + 1 if bulk_waits else 0)
+        count = turns.interactive + 1 if bulk_waits else 0
+        return turns if count == turns.interactive else Turns(count)
     return turns
