@@ -32,6 +32,9 @@ BENCHES = {
     "synapse_generation": 600,
     "synapse_core": 240,
     "two_nodes": 240,
+    "axon_requests": 300,
+    "axon_micro": 180,
+    "axon_streaming": 240,
 }
 
 
