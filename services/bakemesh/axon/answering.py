@@ -71,10 +71,10 @@ def failure(
             told = axon.__dict__
             asked = TerminalInfo.from_headers_with_prefix(exchange.headers, keys.AXON_PREFIX)
             told["ip"], told["port"] = asked.ip, asked.port
-            told["nonce"], told["uuid"], told["hotkey"] = nonce, uuid, signer.address
-            told["signature"] = signer.sign(
-                signing.response_message(nonce, dendrite.hotkey or "", signer.address, uuid)
-            )
+            if dendrite.hotkey:  # else there is nobody to sign it for
+                told["nonce"], told["uuid"], told["hotkey"] = nonce, uuid, signer.address
+                message = signing.response_message(nonce, dendrite.hotkey, signer.address, uuid)
+                told["signature"] = signer.sign(message)
         headers += _told(exchange, axon, len(body))
     return Answer(status, headers, body)
 
