@@ -33,8 +33,8 @@ class WideTransport(TcpTransport):
 
     async def read(self, buffer_size: int) -> bytes:
         """What has come, up to READ bytes; none at the end."""
-        data: bytes = await super().read(max(buffer_size, READ))
-        return data
+        assert self._io_reader is not None, "connect comes first"
+        return await self._io_reader.read(max(buffer_size, READ))
 
     def takes(self, frame: bytes) -> bool:
         """Writes a frame now, where it is the first in this turn of the loop and nothing waits to go out

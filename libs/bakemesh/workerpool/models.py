@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,24 +21,29 @@ class Artifact:
     format: str = "gguf"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelKey:
-    """A (model, config): what is loaded, charged, quarantined. The pool's own stable name of it."""
+class ModelKey(str):
+    """A (model, config): what is loaded, charged, quarantined. The pool's own stable name of it.
 
+    A str of all three, because each request looks it up in two dozen tables: a str is hashed once, and
+    compared without a call into Python. Equal where digest, format and config are.
+    """
+
+    __slots__ = ("config", "digest", "format", "id")
     digest: str
-    format: str
-    config: tuple[tuple[str, str], ...] = ()
-    id: str = field(init=False, compare=False)  # 16 hex digits, the same over restarts of host and worker
-    _hash: int = field(init=False, compare=False, repr=False)
+    format: str  # type: ignore[assignment]  # str has a method of this name, which nobody wants of a key
+    config: tuple[tuple[str, str], ...]
+    id: str  # 16 hex digits, the same over restarts of host and worker
 
-    def __post_init__(self) -> None:
-        """Names it once: each request asks for the name, and looks it up in half a dozen tables."""
-        said = json.dumps([self.digest, self.format, self.config])
-        object.__setattr__(self, "id", hashlib.sha256(said.encode()).hexdigest()[:16])
-        object.__setattr__(self, "_hash", hash((self.digest, self.format, self.config)))
+    def __new__(cls, digest: str, format: str, config: tuple[tuple[str, str], ...] = ()) -> ModelKey:  # noqa: A002
+        """Names it once."""
+        said = json.dumps([digest, format, config])
+        made = super().__new__(cls, said)
+        made.digest, made.format, made.config = digest, format, config
+        made.id = hashlib.sha256(said.encode()).hexdigest()[:16]
+        return made
 
-    def __hash__(self) -> int:
-        return self._hash
+    def __repr__(self) -> str:
+        return f"ModelKey(digest={self.digest!r}, format={self.format!r}, config={self.config!r})"
 
 
 def key_of(artifact: Artifact, config: Mapping[str, str]) -> ModelKey:
