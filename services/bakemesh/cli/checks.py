@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakemesh.cli import engine
+from bakemesh.cli import engine, extras
 from bakemesh.cli.failures import explain
 from bakemesh.settings import NodeRefused, Origin, Settings
 from bakemesh.settings.node import read_node
@@ -110,6 +110,11 @@ def _packages() -> Iterator[Finding]:
             yield Finding(
                 matter, State.WARNING, f"not installed: {without}", f"pip install 'bakemesh[{extra}]'"
             )
+    if missing := extras.absent(*extras.EDGE):
+        found = f"not installed: {', '.join(missing)}; no gateway, no calls, no hotkeys"
+        yield Finding("axon", State.WARNING, found, "pip install 'bakemesh[axon]'")
+    else:
+        yield Finding("axon", State.OK, "installed")
 
 
 def _engine() -> Finding:

@@ -30,7 +30,7 @@ def add_call(parser: argparse.ArgumentParser, kind: str) -> None:
         "--node", dest="target", metavar="N", help="the only node to ask; else the one that is done first"
     )
     parser.add_argument(
-        "--deadline", type=_seconds, metavar="SECONDS", help="give up after so long; default 60"
+        "--deadline", type=seconds, metavar="SECONDS", help="give up after so long; default 60"
     )
     parser.add_argument(
         "--class",
@@ -132,7 +132,8 @@ async def _answered(call: Call, work: Work) -> int:
             raise Stopped(Exit.CANCELLED, "cancelled") from None
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A flag's seconds."""
     try:
         value = float(text)
     except ValueError:

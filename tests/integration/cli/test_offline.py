@@ -225,6 +225,38 @@ def test_doctor_takes_a_machine_without_a_server_for_healthy(home):
     assert b"bakemesh up" in done.stdout
 
 
+WITHOUT = """
+import sys
+sys.modules.update(dict.fromkeys({absent}))
+from bakemesh.cli.__main__ import entry
+entry()
+"""
+
+
+def without(absent: tuple[str, ...], *words: str, home: Path) -> subprocess.CompletedProcess[bytes]:
+    """The command line on a machine where these packages are not installed."""
+    program = [sys.executable, "-c", WITHOUT.format(absent=absent), *words]
+    return subprocess.run(program, capture_output=True, env=environment(home), cwd=home, check=False)
+
+
+def test_packages_that_the_signed_edge_lacks_are_one_line_and_what_to_install(home):
+    for words, absent in (
+        (("axon", "--hotkey", "me.json"), ("uvicorn", "sr25519")),
+        (("hotkey", "new", "me.json"), ("sr25519",)),
+        (("call", "http://127.0.0.1:1", "Synapse"), ("sr25519",)),
+    ):
+        done = without(absent, *words, home=home)
+        said = done.stderr.decode()
+        assert done.returncode == 2, said
+        assert said.count("\n") == 1
+        assert all(name in said for name in (*absent, "pip install 'bakemesh[axon]'")), said
+    found = json.loads(without(("aiohttp",), "doctor", "--json", home=home).stdout)["findings"]
+    (row,) = [each for each in found if each["matter"] == "axon"]
+    assert row["state"] == "warning"
+    assert "aiohttp" in row["found"]
+    assert row["mend"] == "pip install 'bakemesh[axon]'"
+
+
 def test_doctor_finds_a_state_folder_that_is_none(home):
     (home / "file").write_text("")
     done = bakemesh("doctor", "--json", "--state", str(home / "file" / "x"), home=home)

@@ -10,6 +10,7 @@ import os
 import sys
 
 from bakemesh.cli.call import Call
+from bakemesh.cli.extras import EDGE, want
 from bakemesh.settings import Origin, add_flags
 
 EXAMPLE = """\
@@ -62,6 +63,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(call: Call) -> int:
     """Becomes the gateway: same process, so that signals and the exit code are its own."""
+    want("a gateway", "axon", *EDGE)
     args, settings = call.args, call.settings
     handed = [name for name in AXON_SETTINGS if name != "nats" or settings.kind("nats") is not Origin.DEFAULT]
     argv = [sys.executable, "-m", "bakemesh.axon", *args.files, *settings.as_flags(handed)]

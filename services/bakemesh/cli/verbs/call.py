@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from typing import TYPE_CHECKING, Any
 
 from bakemesh.cli import link
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit, Stopped, usage
+from bakemesh.cli.extras import want
+from bakemesh.cli.inferring import seconds
 from bakemesh.cli.synapses import ENVELOPE, class_of, filled
 
 if TYPE_CHECKING:
@@ -42,19 +43,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--stream", action="store_true", help="print the parts as they come")
     parser.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", default=12.0, help="give up after so long; default 12"
+        "--timeout", type=seconds, metavar="SECONDS", default=12.0, help="give up after so long; default 12"
     )
 
 
 def run(call: Call) -> int:
     """Calls it."""
     args = call.args
-    try:
-        import sr25519  # noqa: F401
+    want("a call", "axon", "sr25519", "aiohttp", "numpy")
+    from bakemesh.dendrite import Target, TargetRefused
 
-        from bakemesh.dendrite import Target, TargetRefused
-    except ImportError as error:
-        raise usage(f"a call needs {error.name}, which is missing: pip install 'bakemesh[axon]'") from None
     try:
         target = Target.of_url(args.url, args.axon_hotkey)
     except TargetRefused as error:
@@ -139,13 +137,3 @@ def _stopped(found: Synapse) -> Stopped:
 def _code(status: int) -> Exit:
     """408 and 503: nobody answered in time, or there is nobody."""
     return Exit.UNREACHABLE if status in (408, 503) else Exit.FAILED
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text}: expected seconds above 0")
-    return value

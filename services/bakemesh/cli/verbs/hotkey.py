@@ -7,6 +7,7 @@ import argparse
 
 from bakemesh.cli.call import Call
 from bakemesh.cli.exits import Exit
+from bakemesh.cli.extras import want
 
 EXAMPLE = """\
   bakemesh hotkey new keys/gateway.json
@@ -21,6 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(call: Call) -> int:
     """Does it."""
+    want("a key file", "axon", "sr25519")
     from bakemesh.hotkeys import create_hotkey, load_hotkey
 
     file = call.args.file
