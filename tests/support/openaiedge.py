@@ -88,7 +88,6 @@ async def before(
     models: Models | None = None,
     limits: Limits | None = None,
     name: str = "axon",
-    builtin: Mapping[str, Any] | None = None,
     **client: Any,
 ) -> AsyncIterator[Edge]:
     """A gateway before the mesh on the server `url`."""
@@ -102,7 +101,7 @@ async def before(
             mesh = Mesh(inference, models)
             state.missing["mesh"] = mesh.problem
             served = axon or Axon()
-            attach_builtin(served, mesh, **(builtin or {}))
+            attach_builtin(served, mesh)
             extra = [
                 *openai_routes(mesh, ApiKeys(KnownKeys(keys), open=is_open), state),
                 openapi_route(served),

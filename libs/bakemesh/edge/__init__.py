@@ -15,7 +15,7 @@ Left out: HTTP, signatures, limits: the gateway (`bakemesh axon`).
 
 from __future__ import annotations
 
-from bakemesh.edge.axon import Axon, Route
+from bakemesh.edge.axon import Axon, Guard, Route
 from bakemesh.edge.call import Call
 from bakemesh.edge.errors import AttachRefused, FileRefused, HandlerFailed, HandlerRefused
 from bakemesh.edge.loading import load
@@ -25,6 +25,7 @@ __all__ = [
     "Axon",
     "Call",
     "FileRefused",
+    "Guard",
     "HandlerFailed",
     "HandlerRefused",
     "Route",

@@ -48,6 +48,14 @@ class Route:
         return issubclass(self.synapse, StreamingSynapse)
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Functions of an author that stand before the synapses of the mesh itself."""
+
+    blacklist_fn: Callable[..., Any] | None = None
+    priority_fn: Callable[..., Any] | None = None
+
+
 async def _ping(synapse: Synapse) -> Synapse:
     return synapse
 
@@ -61,6 +69,7 @@ class Axon:
                 PING, Synapse, looked_at(_ping, "forward_fn"), allow_unhashed_body=True, ignores_body=True
             )
         }
+        self._guard: Guard | None = None
 
     @property
     def routes(self) -> Mapping[str, Route]:
@@ -118,8 +127,36 @@ class Axon:
         )
         return self
 
+    @property
+    def guarded(self) -> Guard | None:
+        """What `guard` was given."""
+        return self._guard
+
+    def guard(
+        self,
+        blacklist_fn: Callable[..., Any] | None = None,
+        priority_fn: Callable[..., Any] | None = None,
+    ) -> Self:
+        """Who may call the synapses that the gateway serves from the mesh (TextPrompt, Embedding, Rerank),
+        and who goes first there: functions as `attach` takes them. Raises AttachRefused, also where there is
+        a guard already.
+        """
+        if self._guard is not None:
+            raise AttachRefused(
+                "there is a guard already; a gateway has one, before all synapses of the mesh"
+            )
+        if blacklist_fn is None and priority_fn is None:
+            raise AttachRefused("the guard is empty; expected a blacklist_fn, a priority_fn or both")
+        for function, role in ((blacklist_fn, "blacklist_fn"), (priority_fn, "priority_fn")):
+            if function is not None:
+                looked_at(function, role)
+        self._guard = Guard(blacklist_fn, priority_fn)
+        return self
+
     def adopt(self, other: Axon) -> Self:
-        """Serves what the other one does, too. Raises AttachRefused where both serve a name."""
+        """Serves what the other one does, too. Raises AttachRefused where both have a name, or a guard."""
+        if other.guarded is not None:
+            self.guard(other.guarded.blacklist_fn, other.guarded.priority_fn)
         for name, route in other.routes.items():
             if name in self._routes and name != PING:
                 raise AttachRefused(f"{name} is served already, by {self._routes[name].forward.name}")

@@ -43,6 +43,6 @@ def load(path: Path, into: Axon | None = None) -> Axon:
         raise FileRefused(f"{path}: {error}") from error
     except Exception as error:
         raise FileRefused(f"{path}: {type(error).__name__}: {error}") from error
-    if set(axon.routes) == {PING}:
+    if set(axon.routes) == {PING} and axon.guarded is None:
         raise FileRefused(f"{path} attaches nothing; {WANTED}")
     return axon

@@ -7,14 +7,13 @@ it there; a client that goes away cancels what runs for it. What the mesh cannot
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any
 
 from bakemesh.axon.failures import failure_of
 from bakemesh.axon.mesh import Asking, Mesh, clamped, traceparent_of
 from bakemesh.bus.errors import BusError
-from bakemesh.edge import Axon, Call, HandlerRefused
+from bakemesh.edge import Axon, Call, Guard, HandlerRefused
 from bakemesh.inference import InferenceError, Token
 from bakemesh.inference.options import GenerateOptions
 from bakemesh.protocol.axon import Embedding, Rerank, Tensor, TextPrompt
@@ -22,24 +21,18 @@ from bakemesh.protocol.axon import Embedding, Rerank, Tensor, TextPrompt
 log = logging.getLogger(__name__)
 
 
-def attach_builtin(
-    axon: Axon,
-    mesh: Mesh,
-    *,
-    blacklist_fn: Callable[..., Any] | None = None,
-    priority_fn: Callable[..., Any] | None = None,
-) -> None:
-    """Serves them; the functions, as of `Axon.attach`, stand before all of them. One whose name the axon
-    serves already stays as its author made it.
+def attach_builtin(axon: Axon, mesh: Mesh) -> None:
+    """Serves them; the axon's guard stands before all of them. One whose name the axon serves already stays
+    as its author made it.
     """
-    served = Builtin(mesh)
+    served, guard = Builtin(mesh), axon.guarded or Guard()
     for kind, forward in (
         (TextPrompt, served.text_prompt),
         (Embedding, served.embedding),
         (Rerank, served.rerank),
     ):
         if kind.route() not in axon.routes:
-            axon.attach(forward, blacklist_fn, priority_fn)
+            axon.attach(forward, guard.blacklist_fn, guard.priority_fn)
 
 
 class Builtin:

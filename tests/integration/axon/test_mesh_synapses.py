@@ -10,7 +10,7 @@ import pytest
 
 from bakemesh.axon.mesh import Models
 from bakemesh.edge import Axon, Call
-from bakemesh.protocol.axon import Embedding, Profile, Rerank, Tensor, TextPrompt
+from bakemesh.protocol.axon import Embedding, Profile, Rerank, Synapse, Tensor, TextPrompt
 from bakemesh.protocol.axon.sse import Decoder
 from bakemesh.worker.engines import fake
 from support.axon import ALICE, BOB
@@ -87,8 +87,8 @@ async def test_priority_and_traceparent_reach_the_module(tmp_path: Path) -> None
         return 1e9 if call.hotkey == BOB.address else -1e9
 
     async with world(tmp_path) as mesh:
-        builtin = {"priority_fn": urgent}
-        async with before(mesh.nats.url, tmp_path, models=Models(embed="mini"), builtin=builtin) as at:
+        axon = Axon().guard(priority_fn=urgent)
+        async with before(mesh.nats.url, tmp_path, models=Models(embed="mini"), axon=axon) as at:
             await mesh.module.say()
             await eventually(lambda: at.mesh.problem() is None, what="the gateway hears of the module")
             answer = await at.gateway.post(Embedding(texts=["a"]))
@@ -143,3 +143,16 @@ async def test_an_author_s_own_synapse_comes_first(tmp_path: Path) -> None:
         answer = await at.gateway.get("/readyz")
         assert json.loads(answer.body)["missing"] == {"mesh": "no synapse module takes work"}
         assert (await at.gateway.get("/healthz")).status == 200
+
+
+async def test_a_guard_stands_before_the_meshs_synapses_and_no_other(tmp_path: Path) -> None:
+    async def known(synapse: Synapse, call: Call) -> tuple[bool, str]:
+        return call.hotkey != BOB.address, f"no {synapse.name} for strangers"
+
+    async with edge(tmp_path, axon=Axon().guard(known)) as at:
+        for asked in (Embedding(texts=["a"]), Rerank(query="a", documents=["b"]), TextPrompt(prompt="a")):
+            assert (await at.gateway.post(asked)).status == 200
+            answer = await at.gateway.post(asked, by=ALICE)
+            assert answer.status == 403
+            assert f"no {asked.name} for strangers" in answer.message
+        assert (await at.gateway.post(Synapse(), by=ALICE)).status == 200

@@ -183,3 +183,31 @@ def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
     axon = load(tmp_path / "one.py")
     with pytest.raises(FileRefused, match="Mine is served already"):
         load(tmp_path / "two.py", axon)
+
+
+def refuse(synapse: Synapse) -> bool:
+    return True
+
+
+async def stream(synapse: Synapse) -> AsyncIterator[str]:
+    yield ""
+
+
+def test_a_file_may_hold_a_guard_alone(tmp_path: Path) -> None:
+    path = tmp_path / "guard.py"
+    path.write_text("from bakemesh.edge import Axon\naxon = Axon().guard(lambda synapse: True)")
+    axon = load(path)
+    assert list(axon.routes) == ["Synapse"]
+    assert axon.guarded is not None
+    with pytest.raises(FileRefused, match="there is a guard already"):
+        load(path, Axon().guard(refuse))
+
+
+def test_a_guard_that_cannot_stand_is_refused() -> None:
+    for given, words in (
+        ((), "empty"),
+        ((3,), "blacklist_fn is 3"),
+        ((None, stream), "priority_fn stream is"),
+    ):
+        with pytest.raises(AttachRefused, match=words):
+            Axon().guard(*given)
