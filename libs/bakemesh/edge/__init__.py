@@ -19,6 +19,7 @@ from bakemesh.edge.axon import Axon, Guard, Route
 from bakemesh.edge.call import Call
 from bakemesh.edge.errors import AttachRefused, FileRefused, HandlerFailed, HandlerRefused
 from bakemesh.edge.loading import load
+from bakemesh.protocol.axon.verdicts import Verdict
 
 __all__ = [
     "AttachRefused",
@@ -29,5 +30,6 @@ __all__ = [
     "HandlerFailed",
     "HandlerRefused",
     "Route",
+    "Verdict",
     "load",
 ]

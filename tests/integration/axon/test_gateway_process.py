@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from bakemesh.protocol.axon import Synapse
 from bakemesh.protocol.builder.messages import BakeSuccess
 from bakemesh.protocol.psyspec import bringup, groups, load_psyspec
 from support.axon import Answered, served_by_process, signed
+from support.cluster import free_port
 from support.examples import FOLDER, load
 from support.mesh import mesh
 from support.modules import board
@@ -151,12 +151,6 @@ SPEC = """<psySpec name="p"><module name="edge">
   <parameter name="routes" type="String" value="{routes}"/>
   <parameter name="{extra}" type="Integer" value="4"/>
 </module></psySpec>"""
-
-
-def free_port() -> int:
-    """One that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 async def test_a_psyspec_brings_it_up(tmp_path: Path) -> None:
