@@ -36,6 +36,10 @@ _STATES = {
 }
 
 
+Store = tuple["JsApi", str]  # a stream, and the JetStream it is in
+Found = dict[str, Store]  # where a bake's last message of each type is
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
     """A bake, and the node it is on."""
@@ -79,27 +83,26 @@ async def bakes(bus: Bus, node_ids: Iterable[str], *, limit: int | None) -> list
     stores = [(bus.hub_api, storage.hub_status_stream(mesh))]
     stores += [(bus.api, storage.status_stream(mesh, bus.domain))] if bus.on_leaf and bus.domain else []
     stores += [(bus.hub_api, storage.status_stream(mesh, node_id)) for node_id in node_ids]
-    known: dict[Key, tuple[JsApi, str, set[str]]] = {}
-    for api, stream in stores:
-        for subject in await _subjects(api, stream, wanted):
-            key = Key(subject.node_id, subject.party, subject.key)
-            known.setdefault(key, (api, stream, set()))[2].add(subject.type)
+    known: dict[Key, Found] = {}
+    for store in stores:  # the node's own is the last: a hub's copy may be behind it
+        for subject in await _subjects(*store, wanted):
+            known.setdefault(Key(subject.node_id, subject.party, subject.key), {})[subject.type] = store
     rows = []
-    for key, (api, stream, types) in _newest(known, limit):
-        if (row := await _row(bus, key, api, stream, types)) is not None:
+    for key, found in _newest(known, limit):
+        if (row := await _row(bus, key, found)) is not None:
             rows.append(row)
     waiting = await _waiting(bus, known)
     rows.sort(key=lambda row: row.at)
     return waiting + rows if limit is None else (waiting + rows)[-limit:]
 
 
-def _newest(known: dict[Key, Any], limit: int | None) -> list[tuple[Key, Any]]:
+def _newest(known: dict[Key, Found], limit: int | None) -> list[tuple[Key, Found]]:
     """Unended bakes always, and of the ended ones those with the highest numbers."""
 
-    def order(item: tuple[Key, Any]) -> tuple[bool, int]:
-        key, (_, _, types) = item
+    def order(item: tuple[Key, Found]) -> tuple[bool, int]:
+        key, found = item
         number = key.recipe_id.rpartition("-")[2]
-        return not types & TERMINAL_TYPES, whole(number) or 0
+        return not found.keys() & TERMINAL_TYPES, whole(number) or 0
 
     ordered = sorted(known.items(), key=order)
     return ordered if limit is None else ordered[-limit:]
@@ -119,13 +122,14 @@ async def _subjects(api: JsApi, stream: str, wanted: str) -> list[subjects.Subje
     return found
 
 
-async def _row(bus: Bus, key: Key, api: JsApi, stream: str, types: set[str]) -> Row | None:
+async def _row(bus: Bus, key: Key, found: Found) -> Row | None:
     """The bake by its terminal, else by the last message of each type. None: of another identity, or gone."""
+    ended = {kind: store for kind, store in found.items() if kind in TERMINAL_TYPES}
     try:
-        last = await _last(bus.mesh, key, api, stream, types & TERMINAL_TYPES or types)
+        last = await _last(bus.mesh, key, ended or found)
     except AccessDenied:
         try:
-            last = await _read(bus, key, api, stream)
+            last = await _read(bus, key, set((ended or found).values()))
         except (AccessDenied, NotFound):
             return None
     if not last:
@@ -135,12 +139,10 @@ async def _row(bus: Bus, key: Key, api: JsApi, stream: str, types: set[str]) -> 
     return Row(key, status.recipe, status.node, state, status.pct, status.summary, at)
 
 
-async def _last(
-    mesh: str, key: Key, api: JsApi, stream: str, types: Iterable[str]
-) -> list[tuple[BakeStatus, str]]:
+async def _last(mesh: str, key: Key, found: Found) -> list[tuple[BakeStatus, str]]:
     """The last message of each type, and when it was stored."""
     last: list[tuple[BakeStatus, str]] = []
-    for kind in types:
+    for kind, (api, stream) in found.items():
         subject = subjects.build(mesh, key.node_id, key.supervisor, key.recipe_id, kind)
         try:
             stored = await api.get_message(stream, last_of=subject)
@@ -152,21 +154,23 @@ async def _last(
     return last
 
 
-async def _read(bus: Bus, key: Key, api: JsApi, stream: str) -> list[tuple[BakeStatus, str]]:
+async def _read(bus: Bus, key: Key, stores: Iterable[Store]) -> list[tuple[BakeStatus, str]]:
     """The same, out of all messages of the bake; when it was sent stands for when it was stored."""
     wanted = subjects.pattern(
         bus.mesh, f"{BAKE}.*", node_id=key.node_id, party=key.supervisor, key=key.recipe_id
     )
     last: dict[str, tuple[BakeStatus, str]] = {}
-    async with aclosing(read(bus, stream, wanted, end="last", api=api)) as found:
-        async for stored in found:
-            try:
-                received = decode(stored.payload)
-            except MessageError:
-                continue
-            if isinstance(received.message, BakeStatus):
-                at = datetime.fromtimestamp(received.created / 1e6, UTC).isoformat()
-                last[received.type] = (received.message, at.replace("+00:00", "Z"))
+    for api, stream in stores:
+        async with aclosing(read(bus, stream, wanted, end="last", api=api)) as found:
+            async for stored in found:
+                try:
+                    received = decode(stored.payload)
+                except MessageError:
+                    continue
+                message, before = received.message, last.get(received.type)
+                if isinstance(message, BakeStatus) and (before is None or before[0].serial <= message.serial):
+                    at = datetime.fromtimestamp(received.created / 1e6, UTC).isoformat()
+                    last[received.type] = (message, at.replace("+00:00", "Z"))
     terminals = [each for kind, each in last.items() if kind in TERMINAL_TYPES]
     return terminals or list(last.values())
 

@@ -295,6 +295,8 @@ def test_a_component_that_cannot_run_is_said_and_the_rest_is_up_when_it_can(tmp_
         assert "late" in failed["why"]
         program.write_text("#!/bin/sh\nexec sleep 300\n")
         program.chmod(0o755)
+        done = bakemesh("components", "restart", "late", home=tmp_path)  # else it is probed in a minute or so
+        assert done.returncode == 0, done.stderr
         up.until("announced", psyspec="demo")
     finally:
         up.stop()
