@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import configparser
 import importlib
+import inspect
 import shlex
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from bakemesh.axon import __main__ as axon
+from bakemesh.axon.service import AxonSettings
 from bakemesh.builder import __main__ as builder
 from bakemesh.settings import load
 from bakemesh.settings.table import ROWS
@@ -53,6 +56,14 @@ def test_a_builder_that_ends_for_good_is_not_started_again() -> None:
     final = {int(code) for code in service["RestartPreventExitStatus"].split()}
     assert final == {builder.USAGE, builder.TAKEN, 7}
     assert builder.UNREACHABLE not in final
+
+
+def test_a_gateway_ends_in_order_and_is_not_started_again_where_its_flags_are_wrong() -> None:
+    service = _Unit(DEPLOY / "bakemesh-axon.service")["Service"]
+    assert service["RestartPreventExitStatus"] == str(axon.USAGE)
+    assert axon.UNREACHABLE != axon.USAGE  # a bus that is away is waited for
+    drain_s = inspect.signature(AxonSettings).parameters["drain_s"].default
+    assert drain_s < int(service["TimeoutStopSec"])
 
 
 def test_components_outlive_their_builder() -> None:
