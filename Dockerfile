@@ -1,5 +1,5 @@
 # The images of every service: the entry point is the command line, the command says which verb.
-#   node     what runs recipes, components and synapse modules; the default
+#   node     what runs recipes, components, synapse modules and gateways; the default
 #   engine   node with llama.cpp in it, for lanes and their workers: docker build --target engine .
 # BASE is any Debian-like image with Python 3.11 or newer and its venv. Packages come from the package index, or,
 # where there is a folder wheels/ beside this file, from it alone: no network is needed then (docs/operate.md).
@@ -17,7 +17,7 @@ COPY services services
 RUN set -eu; \
     if ls wheels/*.whl >/dev/null 2>&1; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/src/wheels; fi; \
     python3 -m venv /opt/venv; \
-    /opt/venv/bin/pip install ".[auth,fast,synapse]"; \
+    /opt/venv/bin/pip install ".[auth,fast,synapse,axon]"; \
     /opt/venv/bin/pip uninstall --quiet --yes pip setuptools
 
 # All that the images have in common.

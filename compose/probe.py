@@ -1,4 +1,4 @@
-"""Whether this node's Builder (or the service BAKEMESH_PROBE: synapse, lanes) answers on its bus: exit code 0
+"""Whether this node's Builder (or the service BAKEMESH_PROBE: synapse, lanes, axon) answers on its bus: exit code 0
 or 1, and a line that says so. A health check.
 
 Standard library only, so that one costs 30 ms of a core and not half a second: it asks `$SRV.PING.<service>`

@@ -16,7 +16,7 @@ wanted="$("$python" -c '
 import sys, tomllib
 project = tomllib.load(open(sys.argv[1], "rb"))
 extras = project["project"]["optional-dependencies"]
-for each in [*project["project"]["dependencies"], *extras["auth"], *extras["fast"], *extras["inference"], *extras["synapse"], *extras.get(sys.argv[2], ()), *project["build-system"]["requires"]]:
+for each in [*project["project"]["dependencies"], *extras["auth"], *extras["fast"], *extras["inference"], *extras["synapse"], *extras["axon"], *extras.get(sys.argv[2], ()), *project["build-system"]["requires"]]:
     if not each.startswith("bakemesh["):
         print(each.partition(";")[0].strip().replace(" ", ""))' "$sources/pyproject.toml" "$engine")"
 pip="$python -m pip --quiet --disable-pip-version-check"
