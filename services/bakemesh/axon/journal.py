@@ -1,7 +1,7 @@
 """What was seen, on the disk: so that a request cannot be repeated after a restart.
 
     seen-0   seen-1      records of 32 bytes; the files are written in turn, and the other one is emptied when
-                         all that it holds is stale by itself
+                         all that it holds is stale by itself, or written in the new one
 
 Guarantees: a request is written before its handler begins, so what ran is known after a crash of the process
 (kill -9), also after several in a row. It is not forced onto the platter: after a power cut the last seconds
@@ -33,7 +33,9 @@ class FolderInUse(OSError):
 
 
 class Journal:
-    """`open`, `read` what was written, `begin` with what of it is still fresh, then `write`."""
+    """`open`, `read` what was written, `begin` with what of it is still fresh; then `write`, and `turn` when
+    it is `due`.
+    """
 
     def __init__(self, folder: Path, window: Window) -> None:
         self._folder = folder
@@ -67,23 +69,28 @@ class Journal:
 
     def begin(self, fresh: Iterable[Entry], now_ns: int) -> None:
         """Goes on with a file that holds just these; only then the old ones go. Raises OSError."""
-        path, made = self._folder / _FILES[0], self._folder / "seen-new"
-        file = os.open(made, _FLAGS, 0o600)
+        file = self._made(0, fresh)
         try:
-            data = memoryview(b"".join(map(_record, fresh)))
-            while data:
-                data = data[os.write(file, data) :]
-            os.replace(made, path)
             (self._folder / _FILES[1]).unlink(missing_ok=True)
         except OSError:
             os.close(file)
             raise
         self._file, self._at, self._began_ns = file, 0, now_ns
 
-    def write(self, entry: Entry, now_ns: int) -> None:
+    def due(self, now_ns: int) -> bool:
+        """Whether it is time to `turn`: the other file holds what is stale, or the clock was set."""
+        return abs(now_ns - self._began_ns) > self._turn_ns
+
+    def turn(self, kept: Iterable[Entry], now_ns: int) -> None:
+        """Goes on in the other file, which then holds just these: what it held was written before this one
+        began. Raises OSError.
+        """
+        file = self._made(1 - self._at, kept)
+        os.close(self._file)
+        self._file, self._at, self._began_ns = file, 1 - self._at, now_ns
+
+    def write(self, entry: Entry) -> None:
         """Raises OSError, where it could not be written."""
-        if abs(now_ns - self._began_ns) > self._turn_ns:
-            self._turn(now_ns)
         written = os.write(self._file, _record(entry))
         if written != RECORD:  # what follows must not be read out of step
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
@@ -96,11 +103,19 @@ class Journal:
                 os.close(file)
         self._file = self._lock = -1
 
-    def _turn(self, now_ns: int) -> None:
-        """Goes on in the other file: what that one holds was written before this one began."""
-        file = os.open(self._folder / _FILES[1 - self._at], _FLAGS, 0o600)
-        os.close(self._file)
-        self._file, self._at, self._began_ns = file, 1 - self._at, now_ns
+    def _made(self, at: int, entries: Iterable[Entry]) -> int:
+        """A file in the place of this one, which is there until it is whole."""
+        made = self._folder / "seen-new"
+        file = os.open(made, _FLAGS, 0o600)
+        try:
+            data = memoryview(b"".join(map(_record, entries)))
+            while data:
+                data = data[os.write(file, data) :]
+            os.replace(made, self._folder / _FILES[at])
+        except OSError:
+            os.close(file)
+            raise
+        return file
 
 
 def _record(entry: Entry) -> bytes:

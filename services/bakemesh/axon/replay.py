@@ -41,8 +41,7 @@ class Replay:
         self._journal.open()
         try:
             for entry in self._journal.read():
-                if self._seen.fresh(entry, now_ns):
-                    self._seen.record(entry, now_ns)
+                self._seen.restore(entry, now_ns)
             self._journal.begin(self._seen.entries(), now_ns)
         except OSError:
             self._journal.close()
@@ -62,7 +61,9 @@ class Replay:
         found = self._seen.record(entry, now_ns)
         if found is Novelty.NEW and self._journal is not None:
             try:
-                self._journal.write(entry, now_ns)
+                if self._journal.due(now_ns):
+                    self._journal.turn(self._seen.ahead(now_ns), now_ns)
+                self._journal.write(entry)
             except OSError as error:
                 self._failing = True
                 self._say(error)

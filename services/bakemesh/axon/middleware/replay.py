@@ -30,6 +30,9 @@ class OnlyOnce:
             return
         if found is Novelty.SEEN:
             raise NotVerified(Verdict.REPLAYED, "Nonce was seen already: the same request came before")
+        if found is Novelty.FORGOTTEN:
+            told = "Nonce is of a time whose requests are forgotten: the clock of this axon was set back"
+            raise NotVerified(Verdict.STALE, told)
         if found is Novelty.CLIENT_FULL:
             told = f"this hotkey has sent too many requests within {self._wait_s:g} seconds"
             raise Refused(Verdict.TOO_MANY, told, retry_after_s=self._wait_s)
