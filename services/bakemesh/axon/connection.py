@@ -6,7 +6,7 @@
     a peer that does not read what is sent                  ─→ `stall_s`, then cut
 
 Guarantees: a header block above its limit is 431, whatever its form: one endless line, many short ones;
-trailers never become headers. When the client is gone, the task of its request is cancelled. `scope` has the
+trailers never become headers, nor a body the next request. When the client is gone, the task of its request is cancelled. `scope` has the
 extension `bakemesh.abort`: it cuts the connection. More connections than the limit: 503 at once.
 """
 
@@ -148,7 +148,11 @@ class Connection(HttpToolsProtocol):
             raise ValueError("too many headers")
 
     def on_headers_complete(self) -> None:
-        """The request begins."""
+        """The request begins. One that asks for another protocol ends here for the parser, so its body would be
+        read as the next request: with a body it is refused.
+        """
+        if self.parser.should_upgrade() and self._announced():
+            raise ValueError("another protocol is asked for, with a body")
         self._head, self._body = False, True
         super().on_headers_complete()
 
@@ -156,6 +160,13 @@ class Connection(HttpToolsProtocol):
         """It is whole."""
         self._body = False
         super().on_message_complete()
+
+    def _announced(self) -> bool:
+        """Whether the headers say that a body follows."""
+        return any(
+            name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t0"))
+            for name, value in self.headers
+        )
 
     def _count(self, size: int) -> None:
         self._size += size

@@ -108,6 +108,24 @@ async def test_requests_in_one_packet_are_answered_in_their_order() -> None:
         assert answers.index(b'"first"') < answers.index(b'"second"')
 
 
+@pytest.mark.parametrize("protocol", [b"websocket", b"h2c", b"x"])
+@pytest.mark.parametrize("length", [b"content-length: %d", b"transfer-encoding: chunked\r\nx: %d"])
+async def test_a_body_behind_an_upgrade_is_never_the_next_request(protocol: bytes, length: bytes) -> None:
+    inner = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    head = b"POST /Echo HTTP/1.1\r\nhost: x\r\nupgrade: %b\r\nconnection: upgrade\r\n" % protocol
+    async with gateway(served()) as at:
+        raw = await at.raw(head + length % len(inner) + b"\r\n\r\n", inner)
+        assert b"alive" not in raw
+        assert status(raw) == 400
+
+
+async def test_an_upgrade_without_a_body_is_answered_as_a_plain_request() -> None:
+    head = b"GET /healthz HTTP/1.1\r\nhost: x\r\nupgrade: h2c\r\nconnection: upgrade, close\r\n"
+    async with gateway(served()) as at:
+        assert status(await at.raw(head + b"\r\n")) == 200
+        assert status(await at.raw(head + b"content-length: 0\r\n\r\n")) == 200
+
+
 async def test_garbage_behind_a_request_does_not_become_its_answer() -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 

@@ -55,6 +55,34 @@ def test_each_hash_tells_its_profile(text: str, n: int) -> None:
     assert (read.text, read.n) == (text, n)  # type: ignore[attr-defined]
 
 
+class Named(Synapse):
+    required_hash_fields: ClassVar = ("name", "text")
+    text: str = ""
+
+
+async def named(synapse: Named) -> Named:
+    return synapse
+
+
+@pytest.mark.parametrize("profile", [Profile.SYNAPSE, Profile.SDK])
+def test_a_body_whose_signed_name_is_another_is_not_for_this_route(profile: Profile) -> None:
+    at = route(named)
+    for name, fits in (("Named", True), ("", True), ("Other", False), ("named", False)):
+        synapse = Named(name=name, text="a")
+        body = synapse.body()
+        if fits:
+            assert told(at, watched_of(at), synapse.body_hash(profile), body)[0] is profile
+            continue
+        with pytest.raises(Refused, match=f"signed for '{name}', this is Named") as refused:
+            told(at, watched_of(at), synapse.body_hash(profile), body)
+        assert refused.value.verdict is Verdict.BODY_MISMATCH
+
+
+def test_a_body_of_the_seed_need_not_have_a_name() -> None:
+    body = b'{"text":"a","n":1}'
+    assert told(route(), (), sha3_256_hex(body), body)[0] is Profile.SYNAPSE
+
+
 @given(st.binary(max_size=60))
 def test_no_other_body_fits(body: bytes) -> None:
     at, signed = route(), Ask(text="a")

@@ -5,7 +5,8 @@
     neither                                  ─→ 400
     btauth/1: the bytes are in what was signed
 
-What the sdk profile does not sign it does not let through: an input that is not declared must be its default,
+The path is no part of what is signed, but for btauth/1. Where the body's `name`
+is signed (in the synapse profile, or as a declared field), it must be that of the route. What the sdk profile does not sign it does not let through: an input that is not declared must be its default,
 and a class that declares none is not served, unless the route says so.
 """
 
@@ -52,11 +53,15 @@ def told(
 ) -> tuple[Profile, Synapse]:
     """The profile of a signed body, and the synapse. Raises Refused, DeserializationFailed, InvalidTensor."""
     if sha3_256_hex(body) == body_hash:
-        return Profile.SYNAPSE, _read(route, body)
+        synapse = _read(route, body)
+        _check_name(route, synapse)
+        return Profile.SYNAPSE, synapse
     synapse = _read(route, body)
     if synapse.declared_hash() != body_hash:
         told = "the body is not what was signed: its hash fits neither the bytes nor the declared fields"
         raise Refused(Verdict.BODY_MISMATCH, told)
+    if "name" in shape(route.synapse).hashed:
+        _check_name(route, synapse)
     if not route.allow_unhashed_body:
         _check_unsigned_inputs(route, watched, body_hash, synapse)
     return Profile.SDK, synapse
@@ -71,6 +76,13 @@ def watched_of(route: Route) -> tuple[tuple[str, Any], ...]:
         for name in known.inputs
         if name not in known.hashed and name not in route.unhashed_fields
     )
+
+
+def _check_name(route: Route, synapse: Synapse) -> None:
+    """Whether a name that was signed is that of the route: an empty one says nothing."""
+    if synapse.name not in ("", route.name):
+        told = f"the body was signed for {synapse.name[:80]!r}, this is {route.name}"
+        raise Refused(Verdict.BODY_MISMATCH, told)
 
 
 def _check_unsigned_inputs(
