@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bakemesh.apikeys.document import ApiKey, KeyFileRefused, made, new_secret, read, written
-from bakemesh.hotkeys.files import refusal
+from bakemesh.hotkeys.files import NotPrivate, private_text
 
 LARGEST = 4 << 20
 
@@ -24,25 +24,14 @@ def load(path: Path) -> tuple[ApiKey, ...]:
     """The keys of the file; none where there is no file. Raises KeyFileRefused."""
     where = f"key file {path}"
     try:
-        # Looked at after it is open, so that what is checked is what is read; a pipe does not hold us up.
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        text = private_text(path, LARGEST, "a line of JSON a key")
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise KeyFileRefused(f"{where}: {error.strerror}") from None
-    try:
-        if problem := refusal(os.fstat(handle), os.geteuid()):
-            raise KeyFileRefused(f"{where}: {problem}")
-        with open(handle, "rb", closefd=False) as file:
-            raw = file.read(LARGEST + 1)
-    finally:
-        os.close(handle)
-    if len(raw) > LARGEST:
-        raise KeyFileRefused(f"{where}: it has more than {LARGEST} bytes; it holds a line a key")
-    try:
-        return read(raw.decode(), where)
-    except UnicodeDecodeError:
-        raise KeyFileRefused(f"{where}: it is not UTF-8 text; it holds a line of JSON a key") from None
+    except NotPrivate as error:
+        raise KeyFileRefused(f"{where}: {error}") from None
+    return read(text, where)
 
 
 def add(path: Path, name: str, now: datetime) -> str:

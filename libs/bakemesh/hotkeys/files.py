@@ -19,29 +19,21 @@ LARGEST = 64 * 1024
 _OPEN_RIGHTS = 0o177  # whatever is more than 0600
 
 
+class NotPrivate(Exception):
+    """Raised when a file is not read as a key file: others may look into it, or it cannot be one."""
+
+
 def load_hotkey(path: Path | str) -> Hotkey:
     """The key pair of a file. Raises HotkeyRefused."""
     where = f"key file {path}"
     try:
-        # Looked at after it is open, so that what is checked is what is read; a pipe does not hold us up.
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        text = private_text(path, LARGEST, "a small JSON document")
     except OSError as error:
         raise HotkeyRefused(
             f"{where}: {error.strerror}; `bakemesh hotkey new FILE` makes a new key"
         ) from None
-    try:
-        if problem := refusal(os.fstat(handle), os.geteuid()):
-            raise HotkeyRefused(f"{where}: {problem}")
-        with open(handle, "rb", closefd=False) as file:
-            raw = file.read(LARGEST + 1)
-    finally:
-        os.close(handle)
-    if len(raw) > LARGEST:
-        raise HotkeyRefused(f"{where}: it has more than {LARGEST} bytes; a key file is a small JSON document")
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise HotkeyRefused(f"{where}: it is not UTF-8 text; a key file is a JSON document") from None
+    except NotPrivate as error:
+        raise HotkeyRefused(f"{where}: {error}") from None
     return read(text, where)
 
 
@@ -79,6 +71,27 @@ def wallet_hotkey(wallet: str, hotkey: str, base: Path | str = "~/.bittensor/wal
         if not name or name in (".", "..") or "/" in name or "\0" in name:
             raise HotkeyRefused(f"{what} {name!r}: it is no plain name, such as `default`")
     return Path(base).expanduser() / wallet / "hotkeys" / hotkey
+
+
+def private_text(path: Path | str, largest: int, holds: str) -> str:
+    """The text of a key file, which `holds` says what it should be. Raises OSError where it cannot be opened,
+    NotPrivate.
+    """
+    # Looked at after it is open, so that what is checked is what is read; a pipe does not hold us up.
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if problem := refusal(os.fstat(handle), os.geteuid()):
+            raise NotPrivate(problem)
+        with open(handle, "rb", closefd=False) as file:
+            raw = file.read(largest + 1)
+    finally:
+        os.close(handle)
+    if len(raw) > largest:
+        raise NotPrivate(f"it has more than {largest} bytes; it holds {holds}")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise NotPrivate(f"it is not UTF-8 text; it holds {holds}") from None
 
 
 def refusal(found: os.stat_result, uid: int) -> str | None:

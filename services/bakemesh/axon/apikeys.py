@@ -10,10 +10,10 @@ clients that cannot do without one may give what they like.
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 from bakemesh.apikeys import KnownKeys
+from bakemesh.bus.server_config import is_loopback
 
 
 class OpenRefused(ValueError):
@@ -44,13 +44,3 @@ def check_open(host: str) -> None:
             f"--open serves everybody without a key, and {host} can be reached from other machines; "
             "listen on 127.0.0.1, or make keys with `bakemesh axon-key new NAME`"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -169,6 +170,15 @@ class Mesh:
     def _forget(self) -> None:
         self._listed_at = float("-inf")
 
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Where a model turns out not to be there, the list is asked for anew."""
+        try:
+            yield
+        except ModelUnknown:
+            self._forget()
+            raise
+
     # -- work
 
     async def embed(
@@ -176,12 +186,9 @@ class Mesh:
     ) -> Embedded:
         """Vectors of length 1. Raises InferenceErrors, BusErrors."""
         alias = model or await self.model(Kind.EMBED, asking.deadline)
-        options = _options(asking)
-        try:
+        with self._noticing():
+            options = _options(asking)
             vectors = await self._inference.embed(items, model=alias, truncate=truncate, **options)
-        except ModelUnknown:
-            self._forget()
-            raise
         return Embedded(vectors, alias)
 
     async def rerank(
@@ -195,12 +202,9 @@ class Mesh:
     ) -> Scored:
         """A score a document. Raises InferenceErrors, BusErrors."""
         alias = model or await self.model(Kind.RERANK, asking.deadline)
-        options = _options(asking)
-        try:
+        with self._noticing():
+            options = _options(asking)
             scores = await self._inference.rerank(query, documents, alias, truncate=truncate, **options)
-        except ModelUnknown:
-            self._forget()
-            raise
         return Scored(scores, alias)
 
     async def generate(
@@ -218,11 +222,8 @@ class Mesh:
         alias = model or await self.model(Kind.GENERATE, asking.deadline)
         options: Any = {**wanted, **_options(asking)}
         ask: Any = self._inference.chat if chat else self._inference.generate
-        try:
+        with self._noticing():
             text: Text = await ask(given, alias, **options)
-        except ModelUnknown:
-            self._forget()
-            raise
         return text, alias
 
     async def stream(
