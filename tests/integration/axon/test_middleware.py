@@ -214,3 +214,22 @@ async def test_one_hotkey_cannot_fill_the_memory_of_what_was_seen() -> None:
     async with gateway(Axon().attach(echo), limits=Limits(hotkey_rate=0, nonces=3)) as at:
         statuses = [(await at.post(Echo(text=str(n)))).status for n in range(4)]
         assert statuses == [200, 200, 200, 429]
+
+
+async def test_a_refusal_of_btauth_has_no_header_of_the_other_family() -> None:
+    """As its answers have none: from the signature on, whoever refuses it."""
+
+    async def listed(synapse: Echo) -> bool:
+        return True
+
+    async with gateway(Axon().attach(echo, listed)) as at:
+        forged = signed(Echo(), profile=Profile.BTAUTH, claims=ALICE)
+        for request, status, verdict in (
+            (forged, 401, "bad_signature"),
+            (signed(Echo(), profile=Profile.BTAUTH), 403, "blacklisted"),
+        ):
+            answer = await at.send(request)
+            assert answer.status == status
+            assert answer.message
+            assert not [name for name in answer.headers if name.lower().startswith("bt_header")]
+            assert at.counted(verdict=verdict, profile="btauth") == 1
