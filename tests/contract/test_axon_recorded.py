@@ -14,18 +14,18 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import h11
 import pytest
 
 from bakemesh.edge import Axon, Call
-from bakemesh.protocol.axon import StreamingSynapse, Synapse
 from bakemesh.protocol.axon.signatures import verified
 from bakemesh.protocol.axon.signing import response_message
 from bakemesh.protocol.axon.synapse import ENVELOPE
 from support.axon import gateway
 from support.recorded import ALICE, BOB, exchanges, recorded
+from support.recordedclasses import Boom, Echo, Private, Required, Tok
 
 
 @dataclass(frozen=True)
@@ -67,37 +67,6 @@ WORDS = {
     "err_replay": r"Not Verified with error: Nonce was seen already.+",
     "err_unknown_route": r"Synapse name 'Nowhere' not found\. Available synapses \['Synapse', 'Echo', .+\]",
 }
-
-
-class Echo(Synapse):
-    required_hash_fields: ClassVar = ("text", "n")
-    text: str = ""
-    n: int = 0
-    reply: str | None = None
-
-
-class Required(Synapse):
-    required_hash_fields: ClassVar = ("prompt", "roles", "n", "temperature", "flags")
-    prompt: str
-    roles: list[str]
-    n: int
-    temperature: float
-    flags: dict[str, bool]
-    reply: str | None = None
-
-
-class Boom(Synapse):
-    kind: str = "value"
-
-
-class Private(Synapse):
-    text: str = ""
-
-
-class Tok(StreamingSynapse):
-    required_hash_fields: ClassVar = ("prompt",)
-    prompt: str = ""
-    completion: str = ""
 
 
 class Served:

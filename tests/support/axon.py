@@ -33,10 +33,8 @@ from bakemesh.edge import Axon
 from bakemesh.hotkeys import create_hotkey
 from bakemesh.protocol.axon import Hotkey, Profile, Synapse, keys, sha3_256_hex, signing
 from bakemesh.protocol.axon.synapse import shape
+from support.recorded import ALICE, BOB
 from support.startup import RunningStartup
-
-ALICE = Hotkey.from_seed(bytes.fromhex("e5be9a5092b81bca64be81d212e7f2f9eba183bb7a90954f7b76361f6edb5c0a"))
-BOB = Hotkey.from_seed(bytes.fromhex("398f0c28f98885e046333d4a41c19cee4c37368a9832c6502f6cfd182e2aef89"))
 
 
 @dataclass

@@ -9,21 +9,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from bakemesh.dendrite import CallFailed, Dendrite, Target
-from bakemesh.protocol.axon import Profile, StreamingSynapse, Synapse
+from bakemesh.protocol.axon import Profile, Synapse
 from support.rawaxon import raw_axon
 from support.recorded import ALICE, BOB, exchanges, recorded
-
-
-class Echo(Synapse):
-    required_hash_fields: ClassVar = ("text", "n")
-    text: str = ""
-    n: int = 0
-    reply: str | None = None
+from support.recordedclasses import Boom, Echo, Private, Required, Tok
 
 
 class Unhashed(Synapse):
@@ -31,32 +25,8 @@ class Unhashed(Synapse):
     reply: str | None = None
 
 
-class Required(Synapse):
-    required_hash_fields: ClassVar = ("prompt", "roles", "n", "temperature", "flags")
-    prompt: str
-    roles: list[str]
-    n: int
-    temperature: float
-    flags: dict[str, bool]
-    reply: str | None = None
-
-
-class Boom(Synapse):
-    kind: str = "value"
-
-
-class Private(Synapse):
-    text: str = ""
-
-
 class Nowhere(Synapse):
     text: str = ""
-
-
-class Tok(StreamingSynapse):
-    required_hash_fields: ClassVar = ("prompt",)
-    prompt: str = ""
-    completion: str = ""
 
 
 CLASSES = {cls.__name__: cls for cls in (Synapse, Echo, Unhashed, Required, Boom, Private, Nowhere, Tok)}

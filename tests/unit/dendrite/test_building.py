@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -15,24 +14,7 @@ from bakemesh.protocol.axon import Profile, Synapse, sha3_256_hex, signing_messa
 from bakemesh.protocol.axon.signatures import verified
 from bakemesh.protocol.axon.signing import btauth_payload
 from support.recorded import ALICE, BOB, recorded
-
-
-class Echo(Synapse):
-    required_hash_fields: ClassVar = ("text", "n")
-    text: str = ""
-    n: int = 0
-    reply: str | None = None
-
-
-class Required(Synapse):
-    required_hash_fields: ClassVar = ("prompt", "roles", "n", "temperature", "flags")
-    prompt: str
-    roles: list[str]
-    n: int
-    temperature: float
-    flags: dict[str, bool]
-    reply: str | None = None
-
+from support.recordedclasses import Echo, Required
 
 TARGET = Target("127.0.0.1", 8091, ALICE.address)
 NOW = 1_796_076_058_520_235_656

@@ -11,28 +11,12 @@ import pytest
 from bakemesh.protocol.axon import InvalidHeaderValue, Profile, Synapse, keys
 from bakemesh.protocol.axon.synapse import shape
 from support.recorded import recorded
+from support.recordedclasses import Echo, Required
 
 GOLDEN = recorded("golden_headers")
 VECTORS = GOLDEN["vectors"]
 IDS = [row["case"] for row in VECTORS]
 PLAIN = {"name": "Echo", "timeout": "12.0"}
-
-
-class Echo(Synapse):
-    required_hash_fields = ("text", "n")
-    text: str = ""
-    n: int = 0
-    reply: str | None = None
-
-
-class Required(Synapse):
-    required_hash_fields = ("prompt", "roles", "n", "temperature", "flags")
-    prompt: str
-    roles: list[str]
-    n: int
-    temperature: float
-    flags: dict[str, bool]
-    reply: str | None = None
 
 
 CLASSES: dict[str, type[Synapse]] = {"Synapse": Synapse, "Echo": Echo, "Required": Required}
