@@ -62,6 +62,7 @@ class Verification:
         return None
 
     async def _with_body(self, exchange: Exchange) -> None:
+        exchange.profile = Profile.BTAUTH  # so that a refusal has its form, too
         self._cheaply(exchange, b"")
         self._check(exchange, await self._strange(exchange))
 
