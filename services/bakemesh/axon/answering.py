@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from bakemesh.axon.exchange import Exchange
 from bakemesh.edge.axon import PING
 from bakemesh.edge.errors import HandlerFailed
-from bakemesh.protocol.axon import keys, signing
+from bakemesh.protocol.axon import keys, signing, ss58
 from bakemesh.protocol.axon.profiles import Profile
 from bakemesh.protocol.axon.signatures import Hotkey
 from bakemesh.protocol.axon.synapse import TIMEOUT_S, Synapse
@@ -71,7 +71,7 @@ def failure(
             told = axon.__dict__
             asked = TerminalInfo.from_headers_with_prefix(exchange.headers, keys.AXON_PREFIX)
             told["ip"], told["port"] = asked.ip, asked.port
-            if dendrite.hotkey:  # else there is nobody to sign it for
+            if dendrite.hotkey and ss58.is_address(dendrite.hotkey):  # else there is nobody to sign it for
                 told["nonce"], told["uuid"], told["hotkey"] = nonce, uuid, signer.address
                 message = signing.response_message(nonce, dendrite.hotkey, signer.address, uuid)
                 told["signature"] = signer.sign(message)

@@ -73,6 +73,7 @@ class _Gateway:
             state.denied,
             state.now_ns,
             self._limits.body_bytes,
+            self._limits.unverified,
             state.executor,
         )
         self._steps: tuple[Step, ...] = (

@@ -6,8 +6,9 @@
     a peer that does not read what is sent                  ─→ `stall_s`, then cut
 
 Guarantees: a header block above its limit is 431, whatever its form: one endless line, many short ones;
-trailers never become headers, nor a body the next request. When the client is gone, the task of its request is cancelled. `scope` has the
-extension `bakemesh.abort`: it cuts the connection. More connections than the limit: 503 at once.
+trailers never become headers, nor a body the next request. When the client is gone, the task of its request
+is cancelled. `scope` has the extension `bakemesh.abort`: it cuts the connection. More connections than the
+limit: 503 at once.
 """
 
 from __future__ import annotations
@@ -148,8 +149,8 @@ class Connection(HttpToolsProtocol):
             raise ValueError("too many headers")
 
     def on_headers_complete(self) -> None:
-        """The request begins. One that asks for another protocol ends here for the parser, so its body would be
-        read as the next request: with a body it is refused.
+        """The request begins. One that asks for another protocol ends here for the parser, so its body would
+        be read as the next request: with a body it is refused.
         """
         if self.parser.should_upgrade() and self._announced():
             raise ValueError("another protocol is asked for, with a body")

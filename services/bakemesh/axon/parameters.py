@@ -179,6 +179,11 @@ ROWS: dict[str, Row] = {
     "max-body": Row(values.size(0), "bytes of a body; default 16MiB", "body_bytes"),
     "max-connections": Row(values.integer(1, 1_000_000), "default 4096", "connections"),
     "max-requests": Row(values.integer(1, 1_000_000), "at once, of all; default 512", "in_flight"),
+    "max-unverified": Row(
+        values.integer(1, 1_000_000),
+        "of these, not verified before their body is read; default 64",
+        "unverified",
+    ),
     "hotkey-requests": Row(
         values.integer(1, 1_000_000), "at once, of one hotkey; default 64", "hotkey_requests"
     ),

@@ -9,8 +9,8 @@
 A nonce is remembered until it is stale by itself, in a bucket for the second it was made in; buckets go as
 a whole. Guarantees: nothing that could be repeated is ever forgotten to make room: what does not fit is not
 let in. Where the clock was ahead and is set back, what it made us forget is not let in again: all nonces up
-to the newest of these are refused, until the clock has passed it once more. Memory: some 110 bytes a nonce, `most` of them, `most_of_one` a hotkey. Left out: the disk
-(`journal`).
+to the newest of these are refused, until the clock has passed it once more. Memory: some 110 bytes a nonce,
+`most` of them, `most_of_one` a hotkey. Left out: the disk (`journal`).
 """
 
 from __future__ import annotations

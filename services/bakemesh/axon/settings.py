@@ -18,9 +18,10 @@ MIB: Final = 1 << 20
 class Limits:
     """What clients may take of a gateway.
 
-    `header_bytes`: request line and headers. `in_flight`: requests at once of all clients; `hotkey_requests`
-    of one hotkey, `hotkey_rate` a second (0: no limit) with a burst of two seconds. `request_s`: the most
-    that a request may take, where its route says no other. `header_s`, `body_s`: for receiving them.
+    `header_bytes`: request line and headers. `in_flight`: requests at once of all clients; `unverified`: of
+    these, whose body is awaited though they are not verified yet (`btauth/1`); `hotkey_requests` of one
+    hotkey, `hotkey_rate` a second (0: no limit) with a burst of two seconds. `request_s`: the most that a
+    request may take, where its route says no other. `header_s`, `body_s`: for receiving them.
     `threads`: of handlers that are plain functions. `hotkeys`: how many are remembered. `nonces`: that are
     remembered, of all hotkeys.
     """
@@ -30,6 +31,7 @@ class Limits:
     body_bytes: int = 16 * MIB
     connections: int = 4096
     in_flight: int = 512
+    unverified: int = 64
     hotkey_requests: int = 64
     hotkey_rate: float = 200.0
     request_s: float = 120.0

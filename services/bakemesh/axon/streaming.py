@@ -21,6 +21,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from bakemesh.axon.answering import LONGEST_MESSAGE, Headers
+from bakemesh.axon.calling import contained
 from bakemesh.axon.exchange import Exchange, Scope, Send
 from bakemesh.edge.errors import HandlerFailed
 from bakemesh.protocol.axon import sse
@@ -55,7 +56,7 @@ class Stream:
     async def run(self, headers: Headers) -> None:
         """Sends all of it. Raises what the handler raises, HandlerFailed for a part that is none."""
         try:
-            part = await anext(self._parts, _END)
+            part = await self._next()
             data = self._encoded(part) if part is not _END else b""
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
             self._begun = True
@@ -63,7 +64,7 @@ class Stream:
                 if data:
                     await self._send({"type": "http.response.body", "body": data, "more_body": True})
                 self.sent += 1
-                part = await anext(self._parts, _END)
+                part = await self._next()
                 data = self._encoded(part) if part is not _END else b""
             last = b"" if self._raw else sse.DONE_EVENT
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
@@ -97,6 +98,10 @@ class Stream:
                 await close()
         except Exception:
             log.exception("the generator of %s failed when it was closed", self._exchange.route.name)
+
+    async def _next(self) -> Any:
+        with contained(self._exchange.route.forward):
+            return await anext(self._parts, _END)
 
     def _encoded(self, part: Any) -> bytes:
         if isinstance(part, str):

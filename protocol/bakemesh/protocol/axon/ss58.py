@@ -49,3 +49,12 @@ def decode(address: str) -> bytes:
     if address[0] == "1":
         raise ValueError("it begins with a superfluous 1")
     return data[1:33]
+
+
+def is_address(text: str) -> bool:
+    """Whether it is the address of a public key."""
+    try:
+        decode(text)
+    except ValueError:
+        return False
+    return True

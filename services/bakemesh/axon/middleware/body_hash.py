@@ -5,9 +5,10 @@
     neither                                  ─→ 400
     btauth/1: the bytes are in what was signed
 
-The path is no part of what is signed, but for btauth/1. Where the body's `name`
-is signed (in the synapse profile, or as a declared field), it must be that of the route. What the sdk profile does not sign it does not let through: an input that is not declared must be its default,
-and a class that declares none is not served, unless the route says so.
+The path is no part of what is signed, but for btauth/1. Where the body's `name` is signed (in the synapse
+profile, or as a declared field), it must be that of the route. What the sdk profile does not sign it does not
+let through: an input that is not declared must be its default, and a class that declares none is not served,
+unless the route says so.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ PARAMETERS = {
     "max-body": "bytes of a body; default 16MiB",
     "max-connections": "default 4096",
     "max-requests": "at once, of all; default 512",
+    "max-unverified": "of these, not verified before their body is read; default 64",
     "hotkey-requests": "at once, of one hotkey; default 64",
     "hotkey-rate": "a second, of one hotkey; 0: no limit; default 200",
     "max-hotkeys": "that are remembered; default 65536",
