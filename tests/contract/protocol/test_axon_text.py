@@ -18,6 +18,7 @@ from bakemesh.protocol.axon import (
     hashing,
     header_keys,
     keys,
+    reading,
     schemas,
     signing,
     ss58,
@@ -131,7 +132,7 @@ def test_verification_and_freshness() -> None:
 def test_hashes_and_bodies() -> None:
     text = section(6)
     assert f"`{hashing.EMPTY}`" in text
-    assert f"of more than {synapse.MOST_TOLD} wrong values" in text
+    assert f"of more than {reading.MOST_TOLD} wrong fields" in text
 
 
 def test_btauth() -> None:

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any, ClassVar, TypeAlias
 
 from bakemesh.protocol.axon.errors import DeserializationFailed
-from bakemesh.protocol.axon.synapse import Synapse, read
+from bakemesh.protocol.axon.reading import read
+from bakemesh.protocol.axon.synapse import Synapse
 
 StreamItem: TypeAlias = Any
 

@@ -28,7 +28,6 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializeAsAny,
-    TypeAdapter,
     ValidationError,
 )
 from pydantic_core import from_json
@@ -38,6 +37,7 @@ from bakemesh.protocol.axon.errors import DeserializationFailed, InvalidHeaderVa
 from bakemesh.protocol.axon.hashing import EMPTY, fields_hash, sha3_256_hex
 from bakemesh.protocol.axon.headers import parse_header, parse_header_f64
 from bakemesh.protocol.axon.profiles import Profile
+from bakemesh.protocol.axon.reading import read, told
 from bakemesh.protocol.axon.terminal import U64, TerminalInfo, unsigned
 from bakemesh.protocol.axon.verdicts import printable
 
@@ -54,9 +54,6 @@ ENVELOPE = frozenset(
         "required_hash_fields",
     }
 )
-MOST_TOLD = 1000
-_LONGEST_TOLD = 200
-_DEEPEST_TOLD = 8
 
 Terminal = Annotated[
     TerminalInfo,
@@ -256,7 +253,7 @@ class Synapse(BaseModel):
         try:
             return cls.model_validate(found, by_alias=False, by_name=True)
         except ValidationError as error:
-            raise DeserializationFailed(_told(error)) from None
+            raise DeserializationFailed(told(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,35 +307,6 @@ def _dummy(cls: type[Synapse], name: str) -> Any:
 
 def _output(cls: type[Synapse]) -> type[Any]:
     return cls.Output or cls
-
-
-@lru_cache(maxsize=1024)
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def read(kind: type[Any], body: bytes) -> Any:
-    """JSON bytes as this type. Raises DeserializationFailed, InvalidTensor; both say where and what."""
-    try:
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            return kind.__pydantic_validator__.validate_json(body)
-        any_kind: Any = kind
-        return _adapter(any_kind).validate_json(body)
-    except ValidationError as error:
-        raise DeserializationFailed(_told(error)) from None
-
-
-def _told(error: ValidationError) -> str:
-    count = error.error_count()
-    if count > MOST_TOLD:  # a list of them all is made to tell one: a second for a body of a megabyte
-        return f"the body: {count} values are not what {error.title[:40]} says"
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    more = f" (and {count - 1} more)" if count > 1 else ""
-    return f"{_where(first['loc'])}: {first['msg'][:_LONGEST_TOLD]}{more}"
-
-
-def _where(place: tuple[int | str, ...]) -> str:
-    return ".".join(str(each)[:40] for each in place[:_DEEPEST_TOLD]) or "the body"
 
 
 def _letters(headers: Mapping[str, str]) -> int:

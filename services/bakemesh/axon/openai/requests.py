@@ -1,5 +1,6 @@
 """The bodies that clients send. Fields that are not here are ignored; those of OpenAI's that would change the
-answer and that the mesh does not have are here with the one value that changes nothing.
+answer and that the mesh does not have are here with the one value that changes nothing. Every list ends at
+its first wrong value: of a million of them each would be kept.
 
 Source: OpenAI's API reference (embeddings, completions, chat); Cohere's and Jina's (rerank).
 """
@@ -21,9 +22,9 @@ CHAT_TOKENS = 1024
 
 ModelName = Annotated[str, Field(min_length=1, max_length=200)]
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
-Ids = Annotated[list[TokenId], Field(min_length=1, max_length=MOST_TOKENS)]
+Ids = Annotated[list[TokenId], Field(min_length=1, max_length=MOST_TOKENS, fail_fast=True)]
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=STOP_CHARACTERS)]
-Stops = Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)]
+Stops = Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 Zero = Annotated[float, Field(ge=0, le=0)]
 Empty = Annotated[dict[str, Any], Field(max_length=0)]
@@ -46,9 +47,9 @@ class EmbeddingRequest(Body):
     model: ModelName
     input: (
         str
-        | Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS)]
+        | Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
         | Ids
-        | Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS)]
+        | Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
     )
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = Field(
@@ -89,9 +90,9 @@ class CompletionRequest(Sampled):
 
     prompt: (
         str
-        | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS)]
+        | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
         | Ids
-        | Annotated[list[Ids], Field(min_length=1, max_length=MOST_PROMPTS)]
+        | Annotated[list[Ids], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
     )
     max_tokens: Tokens | None = COMPLETION_TOKENS
     best_of: Literal[1] | None = None
@@ -115,7 +116,7 @@ class Turn(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=MOST_TURNS)]
+    content: str | Annotated[list[TextPart], Field(min_length=1, max_length=MOST_TURNS, fail_fast=True)]
     tool_calls: EmptyList | None = None
     function_call: None = None
 
@@ -159,7 +160,7 @@ class ChatRequest(Sampled):
         "audio", "web_search_options",
     }  # fmt: skip
 
-    messages: Annotated[list[Turn], Field(min_length=1, max_length=MOST_TURNS)]
+    messages: Annotated[list[Turn], Field(min_length=1, max_length=MOST_TURNS, fail_fast=True)]
     max_completion_tokens: Tokens | None = None
     max_tokens: Tokens | None = None
     response_format: ResponseFormat | None = None
@@ -169,7 +170,7 @@ class ChatRequest(Sampled):
     function_call: Literal["none", "auto"] | None = None
     logprobs: Literal[False] | None = None
     top_logprobs: Literal[0] | None = None
-    modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = None
+    modalities: Annotated[list[Literal["text"]], Field(max_length=1, fail_fast=True)] | None = None
     audio: None = None
     web_search_options: None = None
 
@@ -187,6 +188,8 @@ class RerankRequest(Body):
 
     model: ModelName | None = None
     query: str
-    documents: Annotated[list[str | TextDocument], Field(min_length=1, max_length=MOST_INPUTS)]
+    documents: Annotated[
+        list[str | TextDocument], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)
+    ]
     top_n: Annotated[int, Field(ge=1)] | None = None
     return_documents: bool | None = False

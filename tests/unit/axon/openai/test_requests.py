@@ -246,3 +246,21 @@ def test_an_alias_is_taken_as_it_is() -> None:
 def test_ids_become_an_array_of_whole_numbers() -> None:
     (row,) = items_of(read(EmbeddingRequest, {"model": "m", "input": [5, 6]}))
     assert np.asarray(row).tolist() == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (EmbeddingRequest, {"model": "m", "input": [None] * 20_000}),
+        (EmbeddingRequest, {"model": "m", "input": [[None] * 1_000] * 20}),
+        (CompletionRequest, {"model": "m", "prompt": [None] * 20_000}),
+        (CompletionRequest, {"model": "m", "prompt": "a", "stop": [None] * 20_000}),
+        (ChatRequest, {"model": "m", "messages": [{}] * 4_000}),
+        (ChatRequest, {"model": "m", "messages": [{"role": "user", "content": [{}] * 4_000}]}),
+        (RerankRequest, {"query": "a", "documents": [None] * 2_000}),
+    ],
+)
+def test_of_many_wrong_values_few_are_kept(kind: type[Body], body: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as failed:
+        kind.model_validate_json(json.dumps(body))
+    assert failed.value.error_count() < 10

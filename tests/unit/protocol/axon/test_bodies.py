@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, create_model
 
 from bakemesh.protocol.axon import (
     DeserializationFailed,
@@ -72,17 +72,18 @@ def test_a_hostile_body_is_refused_in_few_words(name: str) -> None:
     assert len(str(found.value)) < 400
 
 
-def test_a_quarter_of_a_million_errors_are_not_listed() -> None:
-    body = b'{"rows":[' + b",".join([b'"a"'] * 250_000) + b"]}"
-    with pytest.raises(DeserializationFailed, match="the body: 250000 values are not what Loose says"):
-        Loose.from_body(body)
-
-
 def test_the_first_of_some_errors_says_where_it_is() -> None:
     with pytest.raises(
-        DeserializationFailed, match=r"rows\.1: Input should be a valid integer.* \(and 1 more\)"
+        DeserializationFailed, match=r"timeout: Input should be a valid number.* \(and 1 more\)"
     ):
-        Loose.from_body(b'{"rows":[1,"a",2,"b"]}')
+        Loose.from_body(b'{"rows":[1,"a",2,"b"],"timeout":"soon"}')
+
+
+def test_a_thousand_missing_fields_are_not_listed() -> None:
+    fields: dict[str, Any] = {f"field_{number}": (int, ...) for number in range(1_001)}
+    many = create_model("Many", __base__=Synapse, **fields)
+    with pytest.raises(DeserializationFailed, match="the body: 1001 values are not what Many says"):
+        many.from_body(b"{}")
 
 
 def test_what_a_sender_wrote_does_not_fill_the_message() -> None:
