@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from bakemesh.dendrite.errors import CallFailed
 from bakemesh.protocol.axon import keys, signing
 from bakemesh.protocol.axon.errors import DeserializationFailed
 from bakemesh.protocol.axon.profiles import Profile
+from bakemesh.protocol.axon.reading import told
 from bakemesh.protocol.axon.signatures import verified
 from bakemesh.protocol.axon.synapse import ENVELOPE, Synapse, shape
 from bakemesh.protocol.axon.terminal import TerminalInfo
@@ -132,11 +133,18 @@ def _answer(synapse: Synapse, profile: Profile, body: bytes) -> tuple[TerminalIn
     if cls.Output is None or profile is Profile.SDK:
         whole = cls.from_body(body)
         _take(synapse, whole, changeable(synapse))
-        return whole.axon, None if cls.Output is None else synapse.output()
+        return whole.axon, None if cls.Output is None else _own_output(synapse)
     output = cls.deserialize_body(body)
     if isinstance(output, BaseModel):
         _take(synapse, output, changeable(synapse))
     return TerminalInfo(), output
+
+
+def _own_output(synapse: Synapse) -> Any:
+    try:
+        return synapse.output()
+    except ValidationError as error:
+        raise DeserializationFailed(told(error)) from None
 
 
 def _take(synapse: Synapse, found: BaseModel, names: list[str]) -> None:
@@ -155,7 +163,10 @@ def _message(body: bytes) -> str | None:
     if not isinstance(found, dict):
         raise DeserializationFailed("the body is no JSON object")
     message = found.get("message")
-    return message[:LONGEST_MESSAGE] if isinstance(message, str) else None
+    if not isinstance(message, str):
+        return None
+    # Half of a surrogate pair can be written in JSON, and would fail wherever the text is printed.
+    return message[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()
 
 
 def _signed(synapse: Synapse) -> bool:

@@ -193,7 +193,9 @@ def _told(data: bytes) -> CallFailed:
     status, message = found.get("status_code"), found.get("message")
     if not isinstance(status, int) or not 400 <= status < 600:
         status = FAILED
-    return CallFailed(status, message if isinstance(message, str) else text)
+    if not isinstance(message, str):
+        message = text
+    return CallFailed(status, message[: answering.LONGEST_MESSAGE].encode("utf-8", "replace").decode())
 
 
 def cut(data: bytes) -> tuple[bytes, bytes]:

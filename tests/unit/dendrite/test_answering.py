@@ -237,3 +237,16 @@ def test_a_signature_under_an_answer_must_be_the_axons() -> None:
 )
 def test_which_content_types_are_json(kind: str, json_is: bool) -> None:
     assert is_json(kind) == json_is
+
+
+def test_an_sdk_answer_that_leaves_the_output_out_cannot_be_read() -> None:
+    synapse = sent(Told(text="a"))
+    with pytest.raises(CallFailed, match="reply: Input should be a valid string") as failed:
+        answered(synapse, {"text": "a"})
+    assert failed.value.status_code == 422
+
+
+def test_half_of_a_surrogate_pair_in_a_reason_can_be_printed() -> None:
+    synapse = sent(Echo())
+    fill(synapse, Profile.SYNAPSE, 500, JSON, b'{"message": "a\\ud800b"}')
+    assert (synapse.dendrite.status_message or "").encode() == b"a?b"
