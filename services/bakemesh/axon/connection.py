@@ -6,9 +6,9 @@
     a peer that does not read what is sent                  ─→ `stall_s`, then cut
 
 Guarantees: a header block above its limit is 431, whatever its form: one endless line, many short ones;
-trailers never become headers, nor a body the next request. When the client is gone, the task of its request
-is cancelled. `scope` has the extension `bakemesh.abort`: it cuts the connection. More connections than the
-limit: 503 at once.
+trailers have the same limit. They never become headers, nor a body the next request. When the client is gone,
+the task of its request is cancelled. `scope` has the extension `bakemesh.abort`: it cuts the connection. More
+connections than the limit: 503 at once.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Connection(HttpToolsProtocol):
         self._head = False  # a header block has begun and is not complete
         self._body = False  # headers are complete, the body is not
         self._size = 0  # of the header block, as far as it is read
+        self._idle = 0  # bytes that came within a body and were none of it
         self._unread = 0  # bytes that came since it began, besides the first piece
         self._refused = 400
         self._deaf = False  # it was refused: what still comes is thrown away
@@ -93,6 +94,7 @@ class Connection(HttpToolsProtocol):
         if self._deaf or self.transport.is_closing():
             return
         was = self._head
+        self._idle += len(data)
         super().data_received(data)
         if self._deaf or self.transport.is_closing():
             return
@@ -103,6 +105,9 @@ class Connection(HttpToolsProtocol):
             else:
                 self._arm("head", self.limits.header_s)
         elif self._body:
+            if self._idle > self.limits.header_bytes:  # trailers, or what is told of a chunk
+                self._refuse_within()
+                return
             self._arm("body", self.limits.body_s)
             if not self.cycle.keep_alive:
                 self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
@@ -154,8 +159,13 @@ class Connection(HttpToolsProtocol):
         """
         if self.parser.should_upgrade() and self._announced():
             raise ValueError("another protocol is asked for, with a body")
-        self._head, self._body = False, True
+        self._head, self._body, self._idle = False, True, 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._idle = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """It is whole."""
@@ -220,6 +230,13 @@ class Connection(HttpToolsProtocol):
             + body
         )
         self.linger()
+
+    def _refuse_within(self) -> None:
+        """As `_refuse`, where a body is not whole: its request may be answered already."""
+        if self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            self._refuse(431)
 
     def linger(self) -> None:
         """Closes, once the client has had a moment to read: what it still sends would make the system throw

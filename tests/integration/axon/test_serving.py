@@ -302,6 +302,30 @@ async def test_a_flood_of_headers_is_431(head: bytes) -> None:
         assert (await at.post(Echo())).status == 200
 
 
+@pytest.mark.parametrize(
+    "flood",
+    [b"0\r\nx: " + b"a" * 1_000_000, b"0\r\n" + b"a: b\r\n" * 200_000, b"5;" + b"a" * 1_000_000],
+    ids=["a trailer", "trailers", "an extension"],
+)
+async def test_a_flood_within_a_chunked_body_is_431(flood: bytes) -> None:
+    request = signed(Echo())
+    head, body = request.raw().split(b"\r\n\r\n", 1)
+    head = head.replace(b"content-length: %d" % len(body), b"transfer-encoding: chunked")
+    async with gateway(served()) as at:
+        raw = await at.raw(head + b"\r\n\r\n%x\r\n%b\r\n" % (len(body), body), flood)
+        assert status(raw) == 431
+        assert raw.count(b"HTTP/1.1 4") == 1
+
+
+async def test_a_body_in_chunks_of_a_byte_is_a_body() -> None:
+    request = signed(Echo(text="a" * 20_000))
+    head = request.raw().split(b"\r\n\r\n", 1)[0]
+    head = head.replace(b"content-length: %d" % len(request.body), b"transfer-encoding: chunked")
+    chunks = b"".join(b"1\r\n%c\r\n" % each for each in request.body)
+    async with gateway(served()) as at:
+        assert status(await at.raw(head + b"\r\n\r\n" + chunks + b"0\r\nx: y\r\n\r\n")) == 200
+
+
 async def test_more_connections_than_allowed_are_503_at_once() -> None:
     async with gateway(served(), limits=Limits(connections=2)) as at:
         held = [await asyncio.open_connection(at.host, at.port) for _ in range(2)]
