@@ -9,6 +9,8 @@ from pathlib import Path
 
 import aiohttp
 
+from bakemesh.axon import parameters
+from bakemesh.axon.service import own_hotkey
 from bakemesh.hotkeys import create_hotkey
 from bakemesh.protocol.axon import Synapse
 from bakemesh.protocol.builder.messages import BakeSuccess
@@ -99,6 +101,14 @@ async def run(*words: str, home: Path) -> tuple[int, str]:
         _, said = await process.communicate()
     assert process.returncode is not None
     return process.returncode, said.decode()
+
+
+def test_a_key_of_a_wallet_is_the_gateways(tmp_path: Path) -> None:
+    made = create_hotkey(tmp_path / "miner" / "hotkeys" / "default")
+    other = create_hotkey(tmp_path / "miner" / "hotkeys" / "second")
+    given = {"wallet": "miner", "wallets": str(tmp_path)}
+    assert own_hotkey(parameters.read(given)).address == made.address
+    assert own_hotkey(parameters.read({**given, "wallet-hotkey": "second"})).address == other.address
 
 
 async def test_what_it_cannot_use_is_one_line_and_a_code(tmp_path: Path) -> None:
