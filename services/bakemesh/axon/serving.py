@@ -40,8 +40,19 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, and says so."""
-        await super().startup(sockets)
+        """As uvicorn's, and says so. A TLS handshake has the time of a header block, not a minute."""
+        await super().startup([])
+        config, loop = self.config, asyncio.get_running_loop()
+        made: Any = config.http_protocol_class
+        for bound in sockets or []:
+            server = await loop.create_server(
+                lambda: made(config=config, server_state=self.server_state, app_state=self.lifespan.state),
+                sock=bound,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=made.limits.header_s if config.ssl is not None else None,
+            )
+            self.servers.append(server)
         self.up.set()
 
 

@@ -360,6 +360,12 @@ async def test_tls(tls: Tls) -> None:
                 assert answer.status == 200
 
 
+async def test_a_handshake_that_does_not_come_in_time_is_ended(tls: Tls) -> None:
+    async with gateway(served(), tls=tls, limits=Limits(header_s=0.2)) as at:
+        assert await at.raw(b"") == b""
+        assert await at.raw(b"\x16\x03\x01") == b""
+
+
 async def test_tls_files_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cert").write_text("nothing")
     state = GatewayState(
