@@ -38,7 +38,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path, window: Window) -> None:
-        self._folder = folder
+        self.folder = folder
         self._turn_ns = window.life_ns + _SECOND
         self._at = 0
         self._began_ns = 0
@@ -47,13 +47,13 @@ class Journal:
 
     def open(self) -> Self:
         """Takes the folder. Raises FolderInUse, OSError."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.close()
-            told = f"{self._folder} is used by another gateway; give this one a --name of its own"
+            told = f"{self.folder} is used by another gateway; give this one a --name of its own"
             raise FolderInUse(told) from error
         return self
 
@@ -61,7 +61,7 @@ class Journal:
         """What was written before. Raises OSError."""
         for name in _FILES:
             with contextlib.suppress(FileNotFoundError):
-                data = (self._folder / name).read_bytes()
+                data = (self.folder / name).read_bytes()
                 for at in range(0, len(data) - len(data) % RECORD, RECORD):
                     nonce_ns = int.from_bytes(data[at : at + 8], "big")
                     key = data[at + 8 : at + 8 + DIGEST]
@@ -71,7 +71,7 @@ class Journal:
         """Goes on with a file that holds just these; only then the old ones go. Raises OSError."""
         file = self._made(0, fresh)
         try:
-            (self._folder / _FILES[1]).unlink(missing_ok=True)
+            (self.folder / _FILES[1]).unlink(missing_ok=True)
         except OSError:
             os.close(file)
             raise
@@ -94,7 +94,7 @@ class Journal:
         written = os.write(self._file, _record(entry))
         if written != RECORD:  # what follows must not be read out of step
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
-            raise OSError(f"{self._folder}: no room for what was seen")
+            raise OSError(f"{self.folder}: no room for what was seen")
 
     def close(self) -> None:
         """Gives the folder back. Idempotent."""
@@ -105,13 +105,13 @@ class Journal:
 
     def _made(self, at: int, entries: Iterable[Entry]) -> int:
         """A file in the place of this one, which is there until it is whole."""
-        made = self._folder / "seen-new"
+        made = self.folder / "seen-new"
         file = os.open(made, _FLAGS, 0o600)
         try:
             data = memoryview(b"".join(map(_record, entries)))
             while data:
                 data = data[os.write(file, data) :]
-            os.replace(made, self._folder / _FILES[at])
+            os.replace(made, self.folder / _FILES[at])
         except OSError:
             os.close(file)
             raise

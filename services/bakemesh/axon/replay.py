@@ -15,6 +15,12 @@ from bakemesh.protocol.axon.freshness import Window
 
 log = logging.getLogger(__name__)
 _SAY_S = 10.0
+_DAY_NS = 86_400 * 1_000_000_000
+_AHEAD = (
+    "%d of the requests that were seen are of more than a day ahead: the clock was wrong, or is, or %s is "
+    "damaged. They are kept and take room; where the clock is right, remove the folder while nothing runs, "
+    "and start again once a nonce that is fresh now is stale"
+)
 
 
 class Replay:
@@ -40,8 +46,12 @@ class Replay:
             return
         self._journal.open()
         try:
+            ahead = 0
             for entry in self._journal.read():
                 self._seen.restore(entry, now_ns)
+                ahead += entry.nonce_ns > now_ns + _DAY_NS
+            if ahead:
+                log.warning(_AHEAD, ahead, self._journal.folder)
             self._journal.begin(self._seen.entries(), now_ns)
         except OSError:
             self._journal.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,13 @@ def test_lower_limits_forget_nothing_that_was_written(tmp_path: Path) -> None:
     again.open(NOW)
     assert all(again.record(each, NOW) is Novelty.SEEN for each in seen)
     again.close()
+
+
+def test_garbage_is_told_and_lets_nothing_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "seen-0").write_bytes(random.Random(1).randbytes(300 * RECORD))
+    replay = Replay(WINDOW, 100, 100, tmp_path)
+    replay.open(NOW)
+    assert "more than a day ahead" in caplog.text
+    assert str(tmp_path) in caplog.text
+    assert replay.record(entry_of("a", "u", NOW), NOW) is Novelty.FULL  # kept, whatever it may be
+    replay.close()
