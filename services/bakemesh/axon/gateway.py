@@ -5,7 +5,7 @@
     app.build(axon, state)
     state.close()
 
-`ready`: name and reason of what is missing, asked by /readyz; others of the gateway add theirs.
+`missing`: by name, who says why the gateway is not ready; /readyz asks them, other parts add theirs.
 """
 
 from __future__ import annotations

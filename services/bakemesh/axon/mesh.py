@@ -34,9 +34,7 @@ from bakemesh.protocol.inference.requests import HIGHEST_PRIORITY, LOWEST_PRIORI
 log = logging.getLogger(__name__)
 
 LISTED_S = 5.0
-PATIENCE_S = (
-    1.0  # for a client of the gateway's: who is refused by all nodes for so long comes again by itself
-)
+PATIENCE_S = 1.0  # of the inference client: who is declined by all nodes for so long comes again by itself
 ASK_S = 3.0  # for the list of models
 QUARANTINED = "quarantined"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)

@@ -44,7 +44,7 @@ class Wallet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """See the page on the gateway. `hotkey`: a key file, or one in a wallet. `api_keys` None: the state's."""
+    """docs/axon.md says what they are. `hotkey`: a file, or one of a wallet. `api_keys` None: the state's."""
 
     hotkey: Path | Wallet
     host: str = HOST

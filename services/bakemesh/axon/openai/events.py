@@ -32,9 +32,7 @@ from bakemesh.protocol.axon import sse
 
 log = logging.getLogger(__name__)
 
-EVENTS_AT_ONCE = (
-    32  # then others have their turn in the loop: pieces that have come are given without a pause
-)
+EVENTS_AT_ONCE = 32  # then others have their turn: pieces that have come are given without a pause
 LAST_S = 5.0  # for the client to take what is left
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 Pieces = AsyncGenerator[Token | Text, None]
