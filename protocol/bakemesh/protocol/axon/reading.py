@@ -23,6 +23,7 @@ _MANY = frozenset({"list", "tuple", "set", "frozenset", "dict"})
 _VALUES = frozenset(
     {"cls", "config", "default", "default_factory", "expected", "function", "metadata", "serialization"}
 )
+_NAMED = frozenset({"fields", "choices"})
 
 
 def read(kind: Any, body: bytes) -> Any:
@@ -64,10 +65,18 @@ def _validator(kind: Any) -> Any:
 
 def _failing_fast(schema: Any) -> Any:
     if isinstance(schema, dict):
-        found = {key: each if key in _VALUES else _failing_fast(each) for key, each in schema.items()}
+        found = {key: _part(key, each) for key, each in schema.items()}
         if found.get("type") in _MANY:
             found["fail_fast"] = True
         return found
     if isinstance(schema, list | tuple):
         return type(schema)(map(_failing_fast, schema))
     return schema
+
+
+def _part(key: str, part: Any) -> Any:
+    if key in _VALUES:
+        return part
+    if key in _NAMED and isinstance(part, dict):  # names are the author's: they say nothing of the part
+        return {name: _failing_fast(each) for name, each in part.items()}
+    return _failing_fast(part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import pytest
 from pydantic import BaseModel, Field
@@ -58,6 +58,42 @@ def test_what_is_right_is_read_as_the_class_does() -> None:
     assert read(list[int], b"[1,2]") == [1, 2]
     with pytest.raises(DeserializationFailed, match="0: "):
         read(list[int], WRONG)
+
+
+class Words(Synapse):
+    """Fields that are called as the parts of a schema are."""
+
+    type: list[int] = Field(default_factory=list)
+    metadata: list[int] = Field(default_factory=list)
+    config: list[int] = Field(default_factory=list)
+    fields: list[int] = Field(default_factory=list)
+
+
+@pytest.mark.parametrize("name", ["type", "metadata", "config", "fields"])
+def test_a_field_may_be_called_as_a_part_of_a_schema(name: str) -> None:
+    assert getattr(Words.from_body(b'{"%b":[1]}' % name.encode()), name) == [1]
+    with pytest.raises(DeserializationFailed, match=rf"{name}\.0: [^(]+$"):
+        Words.from_body(b'{"%b":%b}' % (name.encode(), WRONG))
+
+
+class Cat(BaseModel):
+    kind: Literal["function"]
+    lives: list[int]
+
+
+class Dog(BaseModel):
+    kind: Literal["default"]
+
+
+class Pets(Synapse):
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")] | None = None
+
+
+def test_a_tag_may_be_called_as_a_part_of_a_schema() -> None:
+    found = Pets.from_body(b'{"pet":{"kind":"function","lives":[9]}}')
+    assert found.pet == Cat(kind="function", lives=[9])
+    with pytest.raises(DeserializationFailed, match=r"pet\.function\.lives\.0: [^(]+$"):
+        Pets.from_body(b'{"pet":{"kind":"function","lives":%b}}' % WRONG)
 
 
 class Tree(Synapse):
