@@ -157,8 +157,10 @@ class Connection(HttpToolsProtocol):
         """The request begins. One that asks for another protocol ends here for the parser, so its body would
         be read as the next request: with a body it is refused.
         """
-        if self.parser.should_upgrade() and self._announced():
+        if self.parser.should_upgrade() and self._announced(b"transfer-encoding", b"content-length"):
             raise ValueError("another protocol is asked for, with a body")
+        if self.parser.get_http_version() == "1.0" and self._announced(b"transfer-encoding"):
+            raise ValueError("HTTP/1.0 has no transfer-encoding: others see no body there")
         self._head, self._body, self._idle = False, True, 0
         super().on_headers_complete()
 
@@ -172,11 +174,10 @@ class Connection(HttpToolsProtocol):
         self._body = False
         super().on_message_complete()
 
-    def _announced(self) -> bool:
-        """Whether the headers say that a body follows."""
+    def _announced(self, *by: bytes) -> bool:
+        """Whether one of these headers says that a body follows."""
         return any(
-            name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t0"))
-            for name, value in self.headers
+            name in by and (name != b"content-length" or value.strip(b" \t0")) for name, value in self.headers
         )
 
     def _count(self, size: int) -> None:

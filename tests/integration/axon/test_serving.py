@@ -119,6 +119,14 @@ async def test_a_body_behind_an_upgrade_is_never_the_next_request(protocol: byte
         assert status(raw) == 400
 
 
+async def test_chunks_in_http_1_0_are_refused() -> None:
+    """A proxy of that time sees no body there, and takes it for the next request."""
+    head = b"POST /Echo HTTP/1.0\r\nhost: x\r\nconnection: keep-alive\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with gateway(served()) as at:
+        assert status(await at.raw(head + b"0\r\n\r\n")) == 400
+        assert at.counted() == 0
+
+
 async def test_an_upgrade_without_a_body_is_answered_as_a_plain_request() -> None:
     head = b"GET /healthz HTTP/1.1\r\nhost: x\r\nupgrade: h2c\r\nconnection: upgrade, close\r\n"
     async with gateway(served()) as at:
