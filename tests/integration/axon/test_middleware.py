@@ -216,6 +216,34 @@ async def test_one_hotkey_cannot_fill_the_memory_of_what_was_seen() -> None:
         assert statuses == [200, 200, 200, 429]
 
 
+async def test_what_its_rate_refuses_fills_no_memory_beyond_its_own() -> None:
+    limits = Limits(hotkey_rate=1, nonces=1000)
+    async with gateway(Axon().attach(echo), limits=limits) as at:
+        own = limits.nonces_of_one(at.state.settings.window)
+        answers = [await at.post(Echo(text=str(n))) for n in range(own + 20)]
+        assert {answer.status for answer in answers} == {200, 429}
+        assert len(at.state.replay) == own
+        assert (await at.post(Echo(), by=CHARLIE)).status == 200
+
+
+async def test_who_is_blacklisted_is_not_asked_for_a_priority() -> None:
+    asked: list[str] = []
+
+    async def listed(synapse: Echo, call: Call) -> bool:
+        asked.append("blacklist")
+        return call.hotkey == BOB.address
+
+    async def priority(synapse: Echo) -> float:
+        asked.append("priority")
+        return 1.0
+
+    async with gateway(Axon().attach(echo, listed, priority)) as at:
+        assert (await at.post(Echo())).status == 403
+        assert asked == ["blacklist"]
+        assert (await at.post(Echo(), by=CHARLIE)).status == 200
+        assert asked == ["blacklist", "blacklist", "priority"]
+
+
 async def test_a_refusal_of_btauth_has_no_header_of_the_other_family() -> None:
     """As its answers have none: from the signature on, whoever refuses it."""
 
