@@ -409,7 +409,9 @@ async def test_what_runs_is_answered_before_the_end() -> None:
                 session.post(at.url + request.path, headers=request.headers, data=request.body)
             )
             await begun.wait()
-            asyncio.get_running_loop().call_later(0.3, go.set)  # while it is being stopped
+            unready = asyncio.create_task(eventually(at.state.unready, what="it is being stopped"))
+            unready.add_done_callback(lambda _: go.set())
+        assert await unready == {"draining": "it is being stopped"}
         answer = await running
         assert answer.status == 200
         answer.release()

@@ -111,6 +111,26 @@ async def test_connections_are_kept_and_used_again() -> None:
     await eventually(lambda: axon.gone == 1, what="the closing of the connection")
 
 
+@pytest.mark.parametrize("profile", Profile)
+async def test_an_axon_has_no_more_connections_than_told(profile: Profile) -> None:
+    asked_first = asyncio.Event()
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        if len(axon.asked) >= 2:
+            asked_first.set()
+        await asked_first.wait()
+        writer.write(http(b'{"reply":"r"}', *SAID))
+
+    async with (
+        raw_axon(answer, keep=True) as axon,
+        Dendrite(BOB, profile=profile, connections_an_axon=2) as dendrite,
+    ):
+        found = await asyncio.gather(*(dendrite.query(axon.target, Echo()) for _ in range(9)))
+
+    assert all(each.is_success for each in found)
+    assert axon.connections == 2
+
+
 async def test_in_the_sdk_profile_nonces_rise_for_each_uuid_however_many_ask() -> None:
     """What the real axon demands; one that answers late and out of order."""
     last: dict[str, int] = {}
@@ -297,9 +317,11 @@ async def test_no_proxy_of_the_environment_and_no_cookie_is_used(monkeypatch: py
         raw_axon(http(b'{"reply":"r"}', *SAID, "set-cookie: a=b"), keep=True) as axon,
         Dendrite(BOB) as dendrite,
     ):
+        named = Target("localhost", axon.port, ALICE.address)  # no jar keeps cookies of a bare address
         for _ in range(2):
-            assert (await dendrite.query(axon.target, Echo())).is_success
+            assert (await dendrite.query(named, Echo())).is_success
 
+    assert len(axon.asked) == 2
     assert all(asked.header("cookie") is None for asked in axon.asked)
 
 
