@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
 
+from bakemesh.apikeys import add
 from bakemesh.axon import parameters
 from bakemesh.axon.service import own_hotkey
 from bakemesh.hotkeys import create_hotkey
@@ -151,6 +153,20 @@ async def test_with_a_bus_it_is_found_there_and_serves_the_mesh_too(tmp_path: Pa
             assert (await answer.json())["missing"] == {"mesh": "no synapse module takes work"}
         async with running.session.get(running.url + "/v1/models") as answer:
             assert answer.status == 401
+        assert await running.stop() == 0
+
+
+async def test_keys_of_another_file(tmp_path: Path) -> None:
+    key = add(tmp_path / "elsewhere", "app", datetime.now(UTC))
+    flag = f"--api-keys={tmp_path / 'elsewhere'}"
+    async with (
+        server(tmp_path) as nats,
+        served_by_process(tmp_path, f"--nats={nats.url}", flag) as running,
+    ):
+        for given, status in ((key, 503), ("bm-" + 43 * "x", 401)):  # 503: known, and there is no module
+            headers = {"authorization": f"Bearer {given}"}
+            async with running.session.get(running.url + "/v1/models", headers=headers) as answer:
+                assert answer.status == status
         assert await running.stop() == 0
 
 
