@@ -1,5 +1,5 @@
-"""Whether this node's Builder (or the service BAKEMESH_PROBE: synapse, lanes, axon) answers on its bus: exit code 0
-or 1, and a line that says so. A health check.
+"""Whether this node's Builder (or the service BAKEMESH_PROBE: synapse, lanes, axon) answers on its bus: exit
+code 0 or 1, and a line that says so. A health check.
 
 Standard library only, so that one costs 30 ms of a core and not half a second: it asks `$SRV.PING.<service>`
 on the servers of BAKEMESH_NATS until one answer carries the node's id. Node and id come from BAKEMESH_NODE,
