@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from bakemesh.protocol.axon import Embedding, Rerank, Synapse, TextPrompt
 from support.axon import signed
 from support.openaiedge import Edge, edge
 
-EXAMPLES = 12
+EXAMPLES = int(os.environ.get("BAKEMESH_EXAMPLES", "12"))
 RIGHT = {"/v1/embeddings": "mini", "/v1/rerank": "ranker"}  # the others: "chat"
 
 
@@ -63,6 +64,7 @@ def try_all(at: Edge, mode: GenerationMode) -> dict[str, int]:
         @settings(
             max_examples=EXAMPLES,
             deadline=None,
+            derandomize="BAKEMESH_EXAMPLES" not in os.environ,  # a run that looks for more draws anew
             database=None,
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),
