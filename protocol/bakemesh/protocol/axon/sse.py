@@ -8,8 +8,9 @@ r"""Server-sent events, both ways, without I/O.
 
 Guarantees of the decoder: it gives the same events however the bytes are cut, also within a character or
 between \r and \n; it keeps no more than a line and an event of `limit` bytes together, and looks at no byte
-twice however small the pieces are. `\r` and `\r\n` in a text arrive as `\n`: the format
-has no other way to say them. Source: the HTML standard, "Server-sent events".
+twice however small the pieces are. `\r` and `\r\n` in a text arrive as `\n`, since the format has no other
+way to say them; as two, where a text ends with the one and the next begins with the other. Source: the HTML
+standard, "Server-sent events".
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import sys
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bakemesh.protocol.axon import DeserializationFailed
@@ -47,6 +47,7 @@ def as_lines(text: str) -> str:
 
 
 @given(st.lists(TEXTS | NASTY, max_size=8), CUTS, st.booleans())
+@example(["\r", "\n"], [], False)  # of two texts, so two newlines
 def test_what_is_encoded_is_decoded_however_it_is_cut(texts: list[str], cuts: list[int], mark: bool) -> None:
     raw = b"\xef\xbb\xbf" * mark + b"".join(map(encode, texts)) + DONE_EVENT
     events, broke = decoded(raw, cuts)
@@ -54,7 +55,7 @@ def test_what_is_encoded_is_decoded_however_it_is_cut(texts: list[str], cuts: li
     *parts, last = events
     assert last.done
     assert not any(part.done for part in parts)
-    assert b"".join(part.data for part in parts).decode() == as_lines("".join(texts))
+    assert b"".join(part.data for part in parts).decode() == "".join(map(as_lines, texts))
     assert len(parts) == len(texts) + texts.count(DONE)
 
 
