@@ -120,9 +120,9 @@ async def test_a_program_that_is_not_there_is_tried_under_the_policy_and_the_rea
 
 
 async def test_a_service_that_is_not_installed_fails_the_step(house: House) -> None:
-    outcome = await done(house, '<module name="axon"><crank service="axon"/></module>')
+    outcome = await done(house, '<module name="dashboard"><crank service="dashboard"/></module>')
     assert isinstance(outcome, BakeFailed)
-    assert "this installation has no service axon" in outcome.summary
+    assert "this installation has no service dashboard" in outcome.summary
 
 
 async def test_what_references_stand_for_is_put_in_and_stays_out_of_the_summary(house: House) -> None:
