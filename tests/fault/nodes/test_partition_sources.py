@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -129,25 +130,34 @@ async def test_a_source_is_put_in_again_in_full_flow_without_a_loss_or_a_repeat(
         async def last() -> int:
             return int((await hub.api.stream_info(HUB_DATA))["state"]["last_seq"])
 
+        async def put_for_long() -> int:
+            """Until the source was put in again three times meanwhile; how many."""
+            count = 0
+            while count < 6000 or len(starts) < 3:
+                await put(writer, range(count, count + 500))
+                count += 500
+                behind = count - 3000
+                await eventually(partial(_grown, last, behind), what="the hub not far behind", within=60)
+            return count
+
         try:
-            putting = asyncio.create_task(put(writer, range(6000)))
+            putting = asyncio.create_task(put_for_long())
             while not putting.done():
                 before = await last()
                 starts.append(await put_in_again(hub, HUB_DATA, stream, "edge"))
-                await eventually(lambda: _grown(last, before), what="the source giving again")  # noqa: B023
-            await putting
 
-            async def complete() -> bool:
-                return await last() >= 6000
+                async def going(before: int = before) -> bool:
+                    return putting.done() or await _grown(last, before)
 
-            await eventually(complete, what="the hub complete", within=60)
-            assert await at_hub(hub) == list(range(6000))
-            assert len(starts) > 1
+                await eventually(going, what="the source giving again", within=60)
+            count = await putting
+            await eventually(lambda: _grown(last, count - 1), what="the hub complete", within=60)
+            assert await at_hub(hub) == list(range(count))
             # Everything of the node is purged: only what the server says of the source tells where it was.
             await purge_subject(hub, HUB_DATA, EDGE)
-            assert await put_in_again(hub, HUB_DATA, stream, "edge") == 6001
-            await put(writer, range(6000, 6010))
-            await eventually(lambda: _is(hub, list(range(6000, 6010))), what="only the new")
+            assert await put_in_again(hub, HUB_DATA, stream, "edge") == count + 1
+            await put(writer, range(count, count + 10))
+            await eventually(lambda: _is(hub, list(range(count, count + 10))), what="only the new")
             assert not (await hub.api.stream_info(HUB_DATA))["config"].get("subjects")
             assert await put_in_again(hub, HUB_DATA, "psyclone-data-none", "none") is None
         finally:
@@ -155,8 +165,7 @@ async def test_a_source_is_put_in_again_in_full_flow_without_a_loss_or_a_repeat(
 
 
 async def _grown(last: Callable[[], Awaitable[int]], before: int) -> bool:
-    now = await last()
-    return now > before or now >= 6000
+    return await last() > before
 
 
 async def _is(hub: Bus, wanted: list[int]) -> bool:
