@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -177,7 +178,7 @@ class Desk:
         self._state.metrics.ended(PREFIX + route, VERDICTS.get(status, Verdict.FAILED), PROFILE, seconds)
 
 
-class _Answering:
+class _Answering(ABC):
     """An ASGI application that answers with what `_answer` gives, or with why not."""
 
     def __init__(self, desk: Desk, name: str) -> None:
@@ -202,8 +203,8 @@ class _Answering:
             if who is not None:
                 self._desk.leave(who, asking.usage)
 
-    async def _answer(self, request: Request, asking: Asking) -> Response:
-        raise NotImplementedError
+    @abstractmethod
+    async def _answer(self, request: Request, asking: Asking) -> Response: ...
 
     def _told(self, error: Exception) -> Response:
         if isinstance(error, InferenceError | BusError):
